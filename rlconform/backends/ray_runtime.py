@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,6 +55,9 @@ class RayRuntime:
     folder: str | None = None  # of the Ray that was started; None if it was already running
     joined: bool = False  # whether ``ensure_ray`` connected this process to a shared Ray
     _environment: dict[str, str | None] = field(default_factory=dict)
+    _servers: Sequence[
+        psutil.Process
+    ] = ()  # of a Ray that was started; its workers descend of them
 
     @property
     def started(self) -> bool:
@@ -62,12 +65,18 @@ class RayRuntime:
         return self.folder is not None
 
     def close(self) -> None:
-        """End a Ray that was started and remove its files, or leave a shared Ray. Idempotent."""
+        """End a Ray that was started and remove its files, or leave a shared Ray. Idempotent.
+
+        It waits for the end of a started Ray's processes: on a busy machine, killed actors outlive
+        ``ray.shutdown`` by seconds.
+        """
         if not (self.started or self.joined):
             return
         folder, self.folder, self.joined = self.folder, None, False
         atexit.unregister(self.close)
+        processes = [each for server in self._servers for each in _with_children(server)]
         ray.shutdown()
+        _end(processes, _GONE_S)
         _set_environment(self._environment)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
@@ -113,8 +122,9 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
         except Exception as error:  # Ray gives up after 30 s, also on a busy machine
             if type(error) is not Exception:  # Ray raises no narrower type for it
                 raise
-            _end_children(others)
+            _end(_children_except(others), 0)
             start()
+    runtime._servers = _children_except(others)
     return runtime
 
 
@@ -143,14 +153,27 @@ def _init(address: str, **options: Any) -> None:
     )
 
 
-def _end_children(others: Collection[int]) -> None:
-    """Kill this process's children except ``others``."""
+def _children_except(others: Collection[int]) -> list[psutil.Process]:
+    """Return this process's children and their descendants, except those with pids ``others``."""
     mine = psutil.Process().children(recursive=True)
-    started = [process for process in mine if process.pid not in others]
-    for process in started:
+    return [process for process in mine if process.pid not in others]
+
+
+def _with_children(process: psutil.Process) -> list[psutil.Process]:
+    """Return the process and its descendants; none if it has ended."""
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _end(processes: Sequence[psutil.Process], patience_s: float) -> None:
+    """Wait until the processes have ended; kill those that have not after ``patience_s``."""
+    _, left = psutil.wait_procs([*set(processes)], patience_s)
+    for process in left:
         with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             process.kill()
-    psutil.wait_procs(started, timeout=10)
+    psutil.wait_procs(left, timeout=10)
 
 
 def _set_environment(values: dict[str, str | None]) -> dict[str, str | None]:

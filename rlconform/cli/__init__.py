@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 import rlconform
-from rlconform.cli import bench, certify, check_metrics, requirements, self_test, train
+from rlconform.cli import (
+    bench,
+    certify,
+    check_metrics,
+    check_run,
+    events,
+    requirements,
+    self_test,
+    train,
+)
 from rlconform.cli.console import new_console
 
 app = typer.Typer(
@@ -37,6 +46,9 @@ app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
 app.command("check-metrics", epilog=check_metrics.EPILOG)(check_metrics.check_metrics)
+app.command("check-run", epilog=check_run.EPILOG)(check_run.check_run)
+app.command("schema", epilog=events.SCHEMA_EPILOG)(events.schema)
+app.add_typer(events.app, name="events")
 app.command("list")(requirements.list_requirements)
 app.command("explain", epilog=requirements.EPILOG)(requirements.explain)
 

@@ -19,9 +19,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import ray
 
 from rlconform.contract import ConfigError
+from rlconform.events.schema import EventSource
 from rlconform.grpo.config import ClusterConfig, MasterConfig
+from rlconform.grpo.events_actor import EventLogPlace
 from rlconform.grpo.failures import TornWeights
 from rlconform.grpo.rollout.worker import RolloutWorker
+from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.grpo.workers.worker_group import ROLLOUT_GPU_SHARE, WorkerGroup, fetch, remote_class
 
@@ -92,6 +95,9 @@ class RunActors:
         self.rollout_workers: list[Any] = [
             rollout_actor.remote(config.device) for _ in range(config.rollout_workers)
         ]
+        #: The processes with open files of events: rollout workers, then policy workers by rank.
+        self.event_sources: list[EventSource] = []
+        self._other_hosts = False
 
     def build(self, config: MasterConfig) -> None:
         """Create the policy on every rank, and the generation engines with the same weights."""
@@ -130,15 +136,49 @@ class RunActors:
         """Call a method on rollout worker ``index`` without waiting; return Ray's reference."""
         return getattr(self.rollout_workers[index], method.__name__).remote(*args, **kwargs)
 
-    def refit(self, version: int) -> None:
+    def open_events(self, place: EventLogPlace, events: RunEvents) -> None:
+        """Open files of events in all actors, until ``close_events``."""
+        rollout = [
+            self.start_on_rollout_worker(
+                index, RolloutWorker.open_events, place, index, events.stamp()
+            )
+            for index in range(len(self.rollout_workers))
+        ]
+        policy = [(place, rank, events.stamp()) for rank in range(self.workers.world)]
+        self.event_sources = [
+            *self._fetch(rollout, RolloutWorker.open_events),
+            *self.workers.each(PolicyWorker.open_events, policy),
+        ]
+        own = events.writer.source.host
+        self._other_hosts = any(source.host != own for source in self.event_sources)
+        self.exchange_stamps(events)
+
+    def exchange_stamps(self, events: RunEvents) -> None:
+        """Bring the clocks of the event log together: what comes next is after all so far.
+
+        Processes of one host share a clock, and make no call.
+        """
+        if self._other_hosts and events.enabled:
+            stamp = max(self.call_rollout_workers(RolloutWorker.exchange_stamps, events.stamp()))
+            events.observe(max(self.workers.all(PolicyWorker.exchange_stamps, stamp)))
+
+    def close_events(self) -> None:
+        """Close the files of events of all actors. Idempotent."""
+        if self.event_sources:
+            self.call_rollout_workers(RolloutWorker.close_events)
+            self.workers.all(PolicyWorker.close_events)
+            self.event_sources = []
+
+    def refit(self, version: int, stamp: int = 0) -> None:
         """Copy the policy's weights from rank 0 to all engines; they don't go through the driver.
 
-        Raises ``TornWeights`` if an engine then holds other weights than rank 0 sent.
+        ``stamp`` is the driver's clock of the event log. Raises ``TornWeights`` if an engine then
+        holds other weights than rank 0 sent.
         """
-        published = self.workers.start(PolicyWorker.published_weights)  # type: ignore[arg-type]
-        weights, digest = published[0]
+        published = self.workers.start(PolicyWorker.published_weights, version, stamp)  # type: ignore[arg-type]
+        weights, digest, sent_at = published[0]
         refits = [
-            self.start_on_rollout_worker(index, RolloutWorker.refit, weights, version)
+            self.start_on_rollout_worker(index, RolloutWorker.refit, weights, version, sent_at)
             for index in range(len(self.rollout_workers))
         ]
         sent, *held = self._fetch([digest, *refits], RolloutWorker.refit)

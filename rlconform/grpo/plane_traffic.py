@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlconform.contract import DataPlaneClient
-from rlconform.plane import MetricEvent, MetricsClient
+from rlconform.events import EventWriter
+from rlconform.grpo.events_actor import EventsActor
+from rlconform.plane import EventClient, MetricEvent, MetricsClient
 
 #: Opens an attached client in the process that calls it.
 Attach = Callable[[], DataPlaneClient]
@@ -60,7 +62,16 @@ class TrafficMeter:
         return taken
 
 
-class PlaneActor:
+def metered_client(
+    client: DataPlaneClient, meter: TrafficMeter, writer: EventWriter | None
+) -> MetricsClient:
+    """Wrap a client so that its operations are counted and, with a writer, logged as events."""
+    if writer is not None:
+        client = EventClient(client, writer)
+    return MetricsClient(client, meter.on_operation)
+
+
+class PlaneActor(EventsActor):
     """Mixin of an actor that has a client of the run's plane."""
 
     _client: MetricsClient | None = None
@@ -79,5 +90,5 @@ class PlaneActor:
         """Attach to the running plane, after detaching from a previous one."""
         self.detach()
         self._meter = TrafficMeter()
-        self._client = MetricsClient(attach(), self._meter.on_operation)
+        self._client = metered_client(attach(), self._meter, self.event_writer)
         return self._client

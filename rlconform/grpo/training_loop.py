@@ -66,8 +66,10 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
     _check(config)
     with ExitStack() as stack:
         trainer = _start(config, stack)
+        stack.push(trainer.end_events)
         resume(trainer)
         if trainer.finished:
+            trainer.shutdown()
             return
         writer = MetricWriter(
             Path(config.logger.log_dir),
@@ -140,6 +142,7 @@ def fit(trainer: Trainer) -> Iterator[StepReport]:
         metrics = trainer.validate()
         yield StepReport(0, metrics)
         if reaches_threshold(metrics, config):
+            trainer.completed = True
             return
     is_last = trainer.finished
     while not is_last:
@@ -151,6 +154,8 @@ def fit(trainer: Trainer) -> Iterator[StepReport]:
             is_last |= reaches_threshold(validation, config)
         if checkpoints.is_due(step, is_last):
             checkpoints.write(step, trainer.save)
+            trainer.note_checkpoint()
+        trainer.completed = is_last
         yield StepReport(step, metrics, result)
 
 

@@ -15,25 +15,28 @@ import rlconform
 ROOT = Path(rlconform.__file__).resolve().parent
 
 _CONTRACT = {"contract"}
-_WIRE = _CONTRACT | {"wire"}
+_WIRE = _CONTRACT | {"wire", "events"}
 _PLANE = _WIRE | {"plane"}
 _BACKENDS = _PLANE | {"backends"}
 _GRPO = _BACKENDS | {"grpo"}
-_CERTIFY = _GRPO | {"certify"}
+_CERTIFY = _GRPO | {"check_run", "certify"}
 
 #: By part of the package, the parts that it may import. Mutants import the parts that they break.
 #: All parts may import ``HELPERS``.
 MAY_IMPORT: dict[str, set[str]] = {
     "contract": set(),
     "wire": _CONTRACT,
+    "events": set(),
     "plane": _WIRE,
     "backends": _PLANE,
     "grpo": _BACKENDS,
+    "check_run": {"events"},
     "mutants": _GRPO,
-    "certify": _GRPO,
+    "certify": _GRPO | {"check_run"},
     "selftest": _CERTIFY | {"mutants"},
     "bench": _CERTIFY,
-    "cli": _CERTIFY | {"mutants", "selftest", "bench"},
+    "integrations": _PLANE,
+    "cli": _CERTIFY | {"mutants", "selftest", "bench", "integrations"},
     "__main__": {"cli"},
 }
 

@@ -36,11 +36,13 @@ class Policy:
         places: The process of each kind of call: 0 is the owner's, 1 and 2 are attached. Kinds that
             are not named run in process 0. None: a random process for each call.
         late: A process that attaches anew before its first call, like a worker that joins late.
+        renews: An attached process attaches anew now and then. Its calls must not overlap.
     """
 
     name: str
     places: Mapping[str, int] | None = field(default_factory=dict)
     late: int | None = None
+    renews: bool = False
 
 
 def _roles() -> list[Policy]:
@@ -60,10 +62,20 @@ def _roles() -> list[Policy]:
 
 #: Every policy; a check runs under one of them, which its id and the seed decide.
 POLICIES: Sequence[Policy] = [*_roles(), *[Policy("every call by a random process", None)] * 4]
+#: The policy of checks that make many random calls, one at a time.
+RENEWING = Policy("every call by a random process, which may attach anew", None, renews=True)
+
+#: One of so many calls by a random process is made by a client that attaches anew.
+CALLS_PER_ATTACH = 100
 
 
-def policy_of(check: str, seed: int) -> Policy:
-    """Return the policy of a check; it depends on the check's id and the seed."""
+def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
+    """Return the policy of a check; it depends on the check's id and the seed.
+
+    Without ``roles`` it is ``RENEWING``; with them, a process may make all calls of a kind.
+    """
+    if not roles:
+        return RENEWING
     return POLICIES[(zlib.crc32(check.encode()) + seed) % len(POLICIES)]
 
 
@@ -156,7 +168,11 @@ class ScatteringClient:
         places = self._policy.places
         with self._lock:
             if places is None:
-                return self._random.randrange(len(self._clients))
+                place = self._random.randrange(len(self._clients))
+                renews = self._policy.renews and place > 0
+                if renews and self._random.randrange(CALLS_PER_ATTACH) == 0:
+                    self._attach_again(place)
+                return place
             place = places.get(kind, 0)
             if place == self._late:
                 self._late = None

@@ -15,7 +15,7 @@ from rlconform.certify.concurrency.explain import HistoryViolation
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.concurrency.race_script import race_script
 from rlconform.certify.isolation.remote_client import ProcessDied
-from rlconform.certify.isolation.scattering_client import policy_of
+from rlconform.certify.isolation.scattering_client import Policy, policy_of
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.reproduce.render import Origin, render_script
@@ -110,6 +110,13 @@ def is_scattered(item: pytest.Item) -> bool:
     return bool(callspec and callspec.params.get("scattered", False))
 
 
+def scattering_policy(item: pytest.Item) -> Policy:
+    """Return which process makes which call in a scattered run of the check."""
+    mark = item.get_closest_marker("requirement")
+    roles = mark is None or mark.kwargs["roles"]
+    return policy_of(check_id(item), item.config.getoption("--seed", 0), roles)
+
+
 def turn_of(item: pytest.Item) -> int:
     """Return the number of this repetition of its check, from 0; see the option ``--turns``."""
     callspec = getattr(item, "callspec", None)
@@ -151,7 +158,7 @@ def result_of(
     evidence = recording.error_origin(error) or str(error).strip()
     seed = item.config.getoption("--seed", 0)
     if is_scattered(item):
-        evidence += f" (calls of several processes: {policy_of(result.id, seed).name})"
+        evidence += f" (calls of several processes: {scattering_policy(item).name})"
     check = _TURN.sub("", result.id)  # the check's id without its turn
     origin = Origin(result.requirement, check, session.spec, session.config, seed)
     if isinstance(error, HistoryViolation):

@@ -19,15 +19,14 @@ from rlconform.certify.isolation.scattering_client import (
     ATTACHED,
     PicklingClient,
     ScatteringClient,
-    policy_of,
 )
 from rlconform.certify.plugin.check_result import (
     HISTORY,
     RECORDING,
     CleanUpFailed,
-    check_id,
     ends_plane,
     is_scattered,
+    scattering_policy,
 )
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import TRANSPORT_S, Recording, RecordingClient
@@ -103,7 +102,7 @@ def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recor
     owner = RecordingClient(PicklingClient(plane.owner()), recording)  # type: ignore[arg-type]
     return ScatteringClient(
         [owner, *(_recorded(each, recording) for each in attached)],
-        policy_of(check_id(request.node), seed),
+        scattering_policy(request.node),
         seed,
         lambda place: pool.attach_again(attached[place - 1]),
     )

@@ -18,6 +18,7 @@ def requirement(
     patience: float = 0.0,
     leans_on: Sequence[str] = (),
     scattered: bool = True,
+    roles: bool = True,
     changes_results: bool = False,
 ) -> pytest.MarkDecorator:
     """Mark a check with the requirement that it tests.
@@ -35,6 +36,8 @@ def requirement(
             that may cause the failure. ``leaning_on`` does the same for one assertion.
         scattered: If the plane serves several processes, the check runs a second time, with its
             calls made by several. False for a check that measures one process.
+        roles: In its second run, one process may make all calls of a kind. False for a check of
+            many random calls: a random process makes each.
         changes_results: The check itself changes results of calls: don't blame the plane for it.
 
     Raises:
@@ -58,5 +61,6 @@ def requirement(
         patience=patience,
         leans_on=tuple(leans_on),
         scattered=scattered,
+        roles=roles,
         changes_results=changes_results,
     )

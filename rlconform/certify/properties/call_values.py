@@ -7,14 +7,9 @@ put's, and tags are equal in value and differ in type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import torch
-from torch import Tensor
-
-from rlconform.certify.scenarios.labeled_rows import labeled_row
 
 IDS = ("a", "b", "c", "d")
 #: The same rows where claims return groups: of two prompts, two rows each.
@@ -36,7 +31,7 @@ ARRANGED: dict[Arrangement, Callable[[list[int]], list[int]]] = {
 Layout = Literal["labels", "numbers", "objects"]
 
 #: Values that are equal for ``==`` and differ in type.
-_ALIKE: tuple[Any, ...] = (1, True, 1.0)
+ALIKE: tuple[Any, ...] = (1, True, 1.0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,22 @@ class Universe:
     uneven: bool = False  # whether rows of a put differ in length, by as much in each put
     layout: Layout = "labels"
     stem: str = ""  # of the partitions' names
+    #: Batches that the calls come back to, as a run does: what a plane remembers of a batch shows
+    #: when something else happens to the same rows.
+    favourites: tuple[list[str], ...] = ()
+
+    def rows(self, ids: Sequence[str], group_size: int) -> list[str]:
+        """Return the rows that drawn ids stand for: one each, or a block in large examples.
+
+        A plane that is wrong only beyond a number of rows is wrong in some large example.
+        """
+        names = IDS if group_size == 1 else GROUPED
+        own = [names[IDS.index(i)] if i in IDS else i for i in ids]
+        return [f"{n}{i}" if n else i for i in own for n in range(self.block)]
+
+    def chosen(self, ids: list[str] | int) -> list[str]:
+        """Return the ids drawn, or the favourite of that number."""
+        return self.favourites[ids] if isinstance(ids, int) else ids
 
 
 def tag_value(key: str, sample_id: str, row: int, version: int) -> Any:
@@ -55,7 +66,7 @@ def tag_value(key: str, sample_id: str, row: int, version: int) -> Any:
         case "input_lengths":
             return 10_000 * version + row
         case "alike":
-            return _ALIKE[(row + version) % len(_ALIKE)]
+            return ALIKE[(row + version) % len(ALIKE)]
         case _:
             return f"{sample_id}, put {version}"
 
@@ -63,27 +74,3 @@ def tag_value(key: str, sample_id: str, row: int, version: int) -> Any:
 def same_tags(got: Any, expected: Any) -> bool:
     """Compare tag values with their types."""
     return type(got) is type(expected) and got == expected
-
-
-def tensor_value(
-    universe: Universe, partition_id: str, sample_id: str, name: str, version: int, size: RowSize
-) -> Tensor:
-    """Return a row of a tensor field: its label, or the number of row and put."""
-    if name == FIELDS[1] and universe.layout == "numbers":
-        return torch.tensor(1000 * size.row + version)
-    more = 4 * ((size.row + version) % 3) if universe.uneven and size.width else 0
-    return labeled_row(partition_id, sample_id, name, version, size.width + more)
-
-
-@dataclass(frozen=True)
-class RowSize:
-    """The number of a row in its example, and the bytes of its put's labels, at least."""
-
-    row: int
-    width: int
-
-
-def object_value(partition_id: str, sample_id: str, row: int, version: int) -> Any:
-    """Return an object: one that shows row and put, or one of a few that many rows have."""
-    one = _ALIKE[(row + version) % len(_ALIKE)]
-    return {"one": one} if version % 2 else [f"{partition_id}|{sample_id}|v{version}", one]

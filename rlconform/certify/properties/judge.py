@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rlconform.certify.assertions.expect import expect
-from rlconform.certify.properties.call_values import Universe
 from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.properties.requirement_sequences import Kind, SequenceProfile
+from rlconform.certify.properties.row_values import RowValues
 from rlconform.certify.properties.runner import PropertyRunner
 
 #: The requirement whose violation may explain a wrong answer of this kind.
@@ -41,9 +41,7 @@ class Judge:
     profile: SequenceProfile
     stats: SequenceStats
     models: list[PartitionModel] = field(default_factory=list)  # of the sequence's partitions
-    widths: list[int] = field(default_factory=lambda: [0])  # of rows, by version
-    universe: Universe = field(default_factory=Universe)
-    row_numbers: dict[str, int] = field(default_factory=dict)  # by sample id
+    values: RowValues = field(default_factory=RowValues)  # of the rows of all partitions
     written: bool = False  # whether anything was put since the last clear
     waited: bool = False  # whether a claim waited without result
 

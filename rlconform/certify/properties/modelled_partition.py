@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
-import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.assertions.expect import ContractViolation, expect_column, expect_objects
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.properties.call_values import (
     ARRANGED,
     FIELDS,
-    GROUPED,
     IDS,
     TASKS,
     Arrangement,
-    RowSize,
-    object_value,
     tag_value,
-    tensor_value,
 )
 from rlconform.certify.properties.judge import Judge
 from rlconform.certify.properties.reference_model import PartitionModel, group_of
 from rlconform.certify.properties.requirement_sequences import Kind
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import BatchMeta, KVBatchMeta
-from rlconform.wire import object_array, stack_or_nest
 
 #: Seconds that a claim waits for more rows than are ready, and (for slow planes) for ready rows. A
 #: sequence waits in vain only once.
@@ -60,10 +55,9 @@ class ModelledPartition:
         """Put labelled rows, with a tag if ``key`` is given; make no call without ids."""
         if not ids:
             return
-        version = len(self._judge.widths)
-        self._judge.widths.append(width)
+        values, version = self._judge.values, self._judge.values.new_version(width)
         tags = {i: {key: tag_value(key, i, n, version)} for n, i in enumerate(ids)} if key else None
-        columns = {name: self._column(ids, name, version) for name in fields}
+        columns = {name: values.column(self._part.id, ids, name, version) for name in fields}
         with self._judge.calling(kind):
             self._part.put(ids, None if tags is None else list(tags.values()), **columns)
         self.model.put(ids, fields, version, tags)
@@ -71,13 +65,7 @@ class ModelledPartition:
         self._compare_status(TASKS)
 
     def _block(self, ids: Sequence[str]) -> list[str]:
-        """Return the rows that these ids stand for: one each, or a block of rows in large examples.
-
-        A plane that is wrong only beyond a number of rows is wrong in some large example.
-        """
-        names = IDS if self.model.group_size == 1 else GROUPED
-        own = [names[IDS.index(i)] if i in IDS else i for i in ids]
-        return [f"{n}{i}" if n else i for i in own for n in range(self._judge.universe.block)]
+        return self._judge.values.universe.rows(ids, self.model.group_size)
 
     def put(self, ids: list[str], fields: list[str], width: int = 0, key: str = "") -> None:
         """Put the rows that have none of these fields yet."""
@@ -128,7 +116,7 @@ class ModelledPartition:
         rank, wait = how
         wait = wait and self.model.group_size == 1  # how many rows to wait for is a question there
         size = (
-            size * self._judge.universe.block - self._judge.universe.block // 3
+            size * self._judge.values.universe.block - self._judge.values.universe.block // 3
         )  # a claim may divide a block
         ready = len(self.model.ready(task, fields))
         waits = wait and ready > 0 and not self._judge.waited
@@ -201,13 +189,13 @@ class ModelledPartition:
     def _drain(self, task: str) -> None:
         """Claim the ready rows one by one, and expect all of them; then claim once more."""
         for name in FIELDS:
-            size = self._judge.universe.block * self.model.group_size
+            size = self._judge.values.universe.block * self.model.group_size
             for _ in self.model.ready(task, [name])[::size]:
                 claimed = self._claim_ready(task, name, size)
                 lost = [i for i in self.model.ready(task, [name]) if self._in_scope(i)]
                 due = f"{task} to claim a row with {name} of {self._part.id}"
                 self._judge.expect("claims", bool(claimed or not lost), due, f"none, of {lost}")
-        self._claim_ready(task, FIELDS[0], len(IDS) * self._judge.universe.block)
+        self._claim_ready(task, FIELDS[0], len(IDS) * self._judge.values.universe.block)
 
     def _claim_ready(self, task: str, field: str, size: int) -> list[str]:
         with self._judge.calling("claims"):
@@ -269,10 +257,7 @@ class ModelledPartition:
     def _expect_rows(self, batch: TensorDictBase, ids: list[str], fields: list[str]) -> None:
         for name in fields:
             put = [(i, self.model.rows[i].versions[name]) for i in ids]
-            if self._holds_objects(name):
-                expect_objects(batch, name, [self._object(*each) for each in put])
-            else:
-                expect_column(batch, name, [self._row(i, name, version) for i, version in put])
+            self._judge.values.expect(batch, self._part.id, name, put)
 
     def _expect_refusal(self, ids: list[str], fields: list[str], kind: Kind) -> None:
         if not ids or not self._judge.judges(kind) or not all(map(self._in_scope, ids)):
@@ -309,8 +294,8 @@ class ModelledPartition:
         for name in FIELDS:
             held = [i for i in reversed(self.model.rows) if self.model.produced(i, [name])]
             self._compare_rows(held, [name])
-            others = [i for i in self.model.rows if i not in held]
-            self._expect_refusal(others[:1], [name], "unproduced")
+            others = (i for i in self.model.rows if not self.model.produced(i, [name]))
+            self._expect_refusal([*islice(others, 1)], [name], "unproduced")
         if self._judge.judges("claims", "tags", "status"):
             for task in TASKS:
                 self._drain(task)
@@ -319,23 +304,3 @@ class ModelledPartition:
 
     def _in_scope(self, sample_id: str) -> bool:
         return self._judge.in_scope(self.model, sample_id)
-
-    def _holds_objects(self, name: str) -> bool:
-        return name == FIELDS[1] and self._judge.universe.layout == "objects"
-
-    def _column(self, ids: Sequence[str], name: str, version: int) -> Any:
-        if self._holds_objects(name):
-            return object_array([self._object(i, version) for i in ids])
-        return stack_or_nest([self._row(i, name, version) for i in ids])
-
-    def _number(self, sample_id: str) -> int:
-        """Return the number of a row, by which rows of one id are the same in all puts."""
-        return self._judge.row_numbers.setdefault(sample_id, len(self._judge.row_numbers))
-
-    def _object(self, sample_id: str, version: int) -> Any:
-        return object_value(self._part.id, sample_id, self._number(sample_id), version)
-
-    def _row(self, sample_id: str, name: str, version: int) -> torch.Tensor:
-        judge = self._judge
-        size = RowSize(self._number(sample_id), judge.widths[version])
-        return tensor_value(judge.universe, self._part.id, sample_id, name, version, size)

@@ -77,7 +77,7 @@ PROFILES: dict[str, SequenceProfile] = {
     "CLAIM-02": SequenceProfile({"claim", "spoil", "tag", "read"}, {"claims"}),
     "CLAIM-06": SequenceProfile({"claim", "time_out"}, {"timeouts", "claims"}),
     "CLAIM-08": SequenceProfile({"claim", "overwrite"}, {"claims"}),
-    "CLAIM-09": SequenceProfile({"tag", "claim", "fetch", "status"}, {"fetched"}),
+    "CLAIM-09": SequenceProfile({"tag", "claim", "overwrite", "fetch", "status"}, {"fetched"}),
     "CLAIM-10": SequenceProfile({"claim", "overwrite", "tag", "clear"}, {"claims"}),
     "STAT-01": SequenceProfile(
         {"claim", "overwrite", "tag", "clear", "status"}, {"status"}, partitions=TWO

@@ -46,9 +46,9 @@ class CallSequence:
 
     def _new_partition(self, name: str) -> ModelledPartition:
         judge, runner = self.judge, self.judge.runner
-        if judge.universe.stem:
+        if judge.values.universe.stem:
             try:
-                part = runner.new_partition(f"{self._key}{judge.universe.stem}{name}")
+                part = runner.new_partition(f"{self._key}{judge.values.universe.stem}{name}")
                 return ModelledPartition(judge, part)
             except (ValueError, TypeError):
                 pass  # only ids are opaque: a plane may refuse a long name

@@ -68,11 +68,13 @@ UNIVERSE = st.builds(
     uneven=st.booleans(),
     layout=st.sampled_from(["labels", "numbers", "objects"]),
     stem=st.sampled_from(["", "_" * 100]),
+    favourites=st.tuples(*[st.sampled_from(some_of(IDS))] * 2),
 )
 
-SOME_IDS = st.sampled_from(some_of(IDS))
-SOME_IDS_OR_ALL = st.sampled_from([*some_of(IDS), None])
-ANY_IDS = st.sampled_from(some_of([*IDS, "nobody"]))
+FAVOURITE = st.integers(0, 1)
+SOME_IDS = FAVOURITE | st.sampled_from(some_of(IDS))
+SOME_IDS_OR_ALL = FAVOURITE | st.sampled_from([*some_of(IDS), None])
+ANY_IDS = FAVOURITE | st.sampled_from(some_of([*IDS, "nobody"]))
 FIELD = st.sampled_from(FIELDS)
 SOME_FIELDS = st.sampled_from(some_of(FIELDS))
 FIELDS_OR_NONE = st.sampled_from([*some_of(FIELDS), [], [], []])
@@ -105,6 +107,8 @@ def step(
 
     def a_step(machine: PlaneStateMachine, where: str, **values: Any) -> None:
         sequence = machine.sequence
+        if values.get("ids") is not None:
+            values["ids"] = sequence.judge.values.universe.chosen(values["ids"])
         sequence.guarded(lambda: getattr(sequence.partition(where), method)(**values))
 
     made = decorate(where=PARTITION, **drawn)(a_step)
@@ -125,11 +129,13 @@ class PlaneStateMachine(RuleBasedStateMachine):
         self.sequence = sequence
 
     @initialize(universe=UNIVERSE, where=PARTITION, ids=SOME_IDS, fields=SOME_FIELDS)
-    def put_first(self, universe: Universe, where: str, ids: list[str], fields: list[str]) -> None:
+    def put_first(
+        self, universe: Universe, where: str, ids: list[str] | int, fields: list[str]
+    ) -> None:
         """Choose what the rows of this example are, and put some."""
         sequence = self.sequence
-        sequence.judge.universe = universe
-        sequence.guarded(lambda: sequence.partition(where).put(ids, fields))
+        sequence.judge.values.universe = universe
+        sequence.guarded(lambda: sequence.partition(where).put(universe.chosen(ids), fields))
 
     put = step("put", ids=SOME_IDS, fields=SOME_FIELDS, width=WIDTH)
     overwrite = step("overwrite", ids=SOME_IDS, field=FIELD, width=WIDTH)

@@ -83,7 +83,9 @@ class CheckpointingConfig(ConfigModel):
 
 
 class LoggerConfig(ConfigModel):
-    """Options of the metrics files."""
+    """Options of the metrics files and of the event log."""
 
     log_dir: Name = "logs/grpo"  # folder of metrics.jsonl and of TensorBoard's files
     tensorboard_enabled: bool = True
+    #: Folder of the event log that ``rlconform check-run`` judges; null for none.
+    events_dir: Name | None = None

@@ -29,13 +29,7 @@ from itertools import islice
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.replay.changed import Changed
-from rlconform.grpo.replay.errors import (
-    BufferFull,
-    DuplicateGroup,
-    RestoreError,
-    TornGroupRecord,
-    UnknownGroup,
-)
+from rlconform.grpo.replay.errors import BufferFull, DuplicateGroup, RestoreError, UnknownGroup
 from rlconform.grpo.replay.slots import (
     DropReason,
     GroupRecord,
@@ -45,6 +39,7 @@ from rlconform.grpo.replay.slots import (
     SlotIndex,
     SlotState,
 )
+from rlconform.grpo.run_events import RunEvents
 from rlconform.plane import mint_sample_ids
 
 #: Clears rows in the plane.
@@ -57,8 +52,9 @@ class ReplayBuffer:
     """Slots of prompt groups of ``group_size`` rows, at most ``capacity`` at once."""
 
     def __init__(
-        self, capacity: int, group_size: int, partition_id: str, clear_rows: ClearRows
-    ) -> None:
+        self, capacity: int, group_size: int, partition_id: str, clear_rows: ClearRows,
+        events: RunEvents | None = None,
+    ) -> None:  # fmt: skip
         self.capacity = capacity
         self.group_size = group_size
         self.partition_id = partition_id
@@ -66,6 +62,7 @@ class ReplayBuffer:
         self.on_drop: OnDrop = lambda _slot, _reason: None
         #: Groups by fate since the run began: ``trained`` and each reason for a drop.
         self.fates: Counter[str] = Counter()
+        self.events = events or RunEvents()
         self._clear_rows = clear_rows
         self._slots: dict[str, Slot] = {}
         self._reserved: SlotIndex[int] = SlotIndex()  # by start version
@@ -109,6 +106,8 @@ class ReplayBuffer:
             raise DuplicateGroup(f"group {prompt.group_id!r} is in the buffer already")
         slot = Slot(prompt, weight_version, prompt.target_step)
         self._insert(slot)
+        uid, dispatched = prompt.problem.uid, prompt.dispatch_version
+        self.events.dispatched(slot.group_id, uid, dispatched, prompt.attempt)
         self.changed.notify()
         return slot.group_id
 
@@ -119,25 +118,19 @@ class ReplayBuffer:
             UnknownGroup: The group was dropped meanwhile; the caller clears its rows.
             TornGroupRecord: The record has other rows than the group, or no version.
         """
-        slot = self._slot(group_id, SlotState.RESERVED)
-        ids = self.row_ids(group_id)
-        if record.meta.sample_ids != ids or len(record.summaries) != len(ids):
-            raise TornGroupRecord(
-                f"group {group_id!r}: expected the rows {ids} with a summary each; got "
-                f"{record.meta.sample_ids} with {len(record.summaries)} summaries"
-            )
-        if record.end_version is None or record.end_version < slot.start_version:
-            raise TornGroupRecord(
-                f"group {group_id!r}: expected an end version of at least {slot.start_version}, "
-                f"its start; got {record.end_version}"
-            )
+        self._make_ready(self._slot(group_id, SlotState.RESERVED), record)
+        self.events.committed(group_id, record.summaries)
+        self.changed.notify()
+        return record.meta
+
+    def _make_ready(self, slot: Slot, record: GroupRecord) -> None:
+        group_id = slot.group_id
+        record.check(group_id, self.row_ids(group_id), slot.start_version)
         self._reserved.discard(slot.start_version, group_id)
         slot.record, slot.state = record, SlotState.READY
         self._ready.add(slot.start_version, group_id)
         self._ready_for.add(slot.target_step, group_id)
         self._ready_order[group_id] = None
-        self.changed.notify()
-        return record.meta
 
     def start_version(self, group_id: str) -> int:
         """Return the weight version with which a group started."""
@@ -238,11 +231,13 @@ class ReplayBuffer:
             self._unindex(slot)
             self._forget(slot)
             self.fates[reason.value] += 1
+        self.events.dropped(group_ids, reason.value)
         for slot in slots:
             self.on_drop(slot, reason)
         self.changed.notify()
         if remove_in_dp and slots:
             await self._clear_rows([row for slot in slots for row in self.row_ids(slot.group_id)])
+            self.events.cleared(group_ids)
 
     def slots(self, *states: SlotState) -> list[Slot]:
         """Return the slots in these states in the order in which they were reserved."""
@@ -273,8 +268,10 @@ class ReplayBuffer:
                 f"max_buffered_rollouts is {self.capacity}: raise it to resume"
             )
         for group in groups:
-            self._insert(Slot(group.prompt, group.start_version, group.target_step))
-            self.commit(group.prompt.group_id, group.record)
+            slot = Slot(group.prompt, group.start_version, group.target_step)
+            self._insert(slot)
+            self._make_ready(slot, group.record)
+        self.changed.notify()
 
     def _slot(self, group_id: str, *states: SlotState) -> Slot:
         slot = self._slots.get(group_id)

@@ -7,12 +7,13 @@ reserve ──▶ RESERVED ── commit ──▶ READY ── take ──▶ T
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
 from rlconform.contract import KVBatchMeta
+from rlconform.grpo.replay.errors import TornGroupRecord
 from rlconform.grpo.replay.versions import GroupVersions
 from rlconform.grpo.rollout.worker import RowSummary
 from rlconform.grpo.tasks import Problem
@@ -76,6 +77,19 @@ class GroupRecord:
     meta: KVBatchMeta
     summaries: tuple[RowSummary, ...]  # one per row
     end_version: int | None  # highest weight version of any token
+
+    def check(self, group_id: str, ids: Sequence[str], start_version: int) -> None:
+        """Raise ``TornGroupRecord`` if the record has other rows than the group, or no version."""
+        if self.meta.sample_ids != ids or len(self.summaries) != len(ids):
+            raise TornGroupRecord(
+                f"group {group_id!r}: expected the rows {ids} with a summary each; got "
+                f"{self.meta.sample_ids} with {len(self.summaries)} summaries"
+            )
+        if self.end_version is None or self.end_version < start_version:
+            raise TornGroupRecord(
+                f"group {group_id!r}: expected an end version of at least {start_version}, "
+                f"its start; got {self.end_version}"
+            )
 
 
 @dataclass

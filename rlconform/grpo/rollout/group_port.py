@@ -22,6 +22,7 @@ from rlconform.grpo.replay.slots import Failure, GroupRecord
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted, AttemptFailed
+from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem
 from rlconform.grpo.workers.worker_group import WorkerLost
 
@@ -42,8 +43,8 @@ def failure_of(error: BaseException) -> Failure | None:
 class GroupPort:
     """Calls ``PlaneRolloutWorker.generate_group`` of the run's rollout workers."""
 
-    def __init__(self, actors: RunActors, partition_id: str) -> None:
-        self._actors, self._partition_id = actors, partition_id
+    def __init__(self, actors: RunActors, partition_id: str, events: RunEvents) -> None:
+        self._actors, self._partition_id, self._events = actors, partition_id, events
         self._alive = list(range(len(actors.rollout_workers)))
         self._load: Counter[int] = Counter()
         self._worker_of: dict[str, int] = {}
@@ -65,6 +66,7 @@ class GroupPort:
                 group_id,
                 self._partition_id,
                 partial,
+                self._events.stamp(),
             )
             result: GroupRollout | AbortedGroup = await asyncio.wrap_future(call.future())
         except RayTaskError as error:
@@ -72,10 +74,12 @@ class GroupPort:
         except RayActorError as error:
             if index in self._alive:
                 self._alive.remove(index)
+                self._events.lost(self._actors.event_sources[index : index + 1], "it has died")
             raise self._sorted(group_id, error) from error
         finally:
             self._load[index] -= 1
             del self._worker_of[group_id]
+        self._events.observe(result.stamp)
         if isinstance(result, AbortedGroup):
             return Aborted(result.partial)
         return GroupRecord(result.meta, tuple(result.summaries), result.end_version)

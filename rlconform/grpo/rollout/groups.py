@@ -4,7 +4,8 @@
             ── abort(group_ids) ──────────────────────▶ sets the groups' flags, returns at once
                generate_group: looks at its flag between two tokens ──▶ ``AbortedGroup``
 
-Nobody waits here: the lock is held only to look up a flag.
+Nobody waits here but the end of a run, for calls that are not over; the lock is held only to look
+up a flag.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class GroupRollout:
     summaries: list[RowSummary]  # in the order of ``meta.sample_ids``
     start_version: int  # lowest version of the weights that wrote a token of the group
     end_version: int  # highest version
+    stamp: int = 0  # the worker's clock of the event log
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class AbortedGroup:
     """The result of a group that was aborted; none of its rows is in the plane."""
 
     partial: PartialGroup
+    stamp: int = 0  # the worker's clock of the event log
 
 
 class GroupsInFlight:
@@ -54,6 +57,25 @@ class GroupsInFlight:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._aborted: dict[str, threading.Event] = {}
+        self._calls = 0
+        self._call_ended = threading.Condition(self._lock)
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Count a call that generates a group and puts it, for the length of the block."""
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._call_ended:
+                self._calls -= 1
+                self._call_ended.notify_all()
+
+    def wait_for_calls(self, timeout_s: float) -> bool:
+        """Wait until no call is left; return whether that is so."""
+        with self._call_ended:
+            return self._call_ended.wait_for(lambda: not self._calls, timeout_s)
 
     @contextmanager
     def enter(self, group_id: str) -> Iterator[threading.Event]:

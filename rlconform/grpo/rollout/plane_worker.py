@@ -33,6 +33,9 @@ from rlconform.grpo.rollout.worker import TOKEN_VERSIONS, RolloutWorker, RowSumm
 from rlconform.grpo.tasks import Problem, Split
 from rlconform.plane import kv_first_write, mint_sample_ids
 
+#: Seconds that calls of the plane get to end when a run is over.
+_LAST_CALLS_S = 10.0
+
 
 class PlaneRolloutWorker(PlaneActor, RolloutWorker):
     """A rollout worker with a client of the plane."""
@@ -66,6 +69,7 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         group_id: str,
         partition_id: str,
         partial: PartialGroup | None = None,
+        stamp: int = 0,
     ) -> GroupRollout | AbortedGroup:
         """Generate the G rows of a training problem, and write all their columns in one put.
 
@@ -80,6 +84,7 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
             partition_id: The partition that gets the rows.
             partial: The group's tokens so far, from an ``AbortedGroup`` of any worker; the rows go
                 on from there with the current weights.
+            stamp: The driver's clock of the event log.
 
         Returns:
             ``AbortedGroup`` if the group was aborted before the put began, even if its last token
@@ -95,12 +100,25 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         If the put raises, the rows that it may have written are cleared before the error is
         raised; an error of the clearing is added to it as a note.
         """
+        with self._groups.call():
+            return self._generate_group(problem, group_id, partition_id, partial, stamp)
+
+    def _generate_group(
+        self,
+        problem: Problem,
+        group_id: str,
+        partition_id: str,
+        partial: PartialGroup | None,
+        stamp: int,
+    ) -> GroupRollout | AbortedGroup:
         client, loop = self._attached(), self._loop("train")
+        self.exchange_stamps(stamp)
         with self._groups.enter(group_id) as aborted:
             rows = self._rows_of_group(loop, problem, group_id, partial)
-            loop.run(rows, aborted.is_set)
+            with self._logged(rows):
+                loop.run(rows, aborted.is_set)
         if aborted.is_set():
-            return AbortedGroup(PartialGroup(group_id, tuple(rows)))
+            return AbortedGroup(PartialGroup(group_id, tuple(rows)), self.exchange_stamps(stamp))
         rollout = self._rollout(rows, token_versions=True)
         start, end = rollout.weight_version, rollout.end_version
         with _cleared_on_error(client, rollout.sample_ids, partition_id):
@@ -112,7 +130,14 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
                 token_fields=PER_TOKEN_FIELDS | {TOKEN_VERSIONS},
                 tags=[{WEIGHT_VERSION: start, END_WEIGHT_VERSION: end} for _ in rows],
             )
-        return GroupRollout(meta, rollout.summaries, start, end)
+        return GroupRollout(meta, rollout.summaries, start, end, self.exchange_stamps(stamp))
+
+    def close_events(self) -> None:
+        """Abort what is in flight, wait for its calls of the plane, and write the last line."""
+        if self.event_writer is not None:
+            self._groups.abort(None)
+            self._groups.wait_for_calls(_LAST_CALLS_S)
+        super().close_events()
 
     def abort(self, group_ids: Sequence[str] | None = None) -> None:
         """Abort groups that are in flight now, all of them if None; return at once.

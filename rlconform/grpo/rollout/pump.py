@@ -106,7 +106,7 @@ class RolloutPump:
         self._paused = False
         self._fatal: asyncio.Future[None] | None = None
         self._uniform_in_a_row = 0
-        self.idle = IdleClock()
+        self.idle = IdleClock(buffer.events.generation_was_idle)
         self.batches = 0  # steps whose prompts were dispatched
 
     async def run(self) -> None:
@@ -198,6 +198,8 @@ class RolloutPump:
             await self._changed.until(self._may_start)
             prompt = self.queue.pop()
             group_id = self._buffer.reserve(prompt, self._version())
+            # Not only once the task runs: a weight sync that begins before then waits for it too.
+            self._generating[group_id] = self._buffer.start_version(group_id)
             task = asyncio.ensure_future(self._run(prompt))
             self._tasks[group_id] = task
             task.add_done_callback(bind(self._ended, group_id))
@@ -246,6 +248,8 @@ class RolloutPump:
         self._note_idle()
         limit = self._options.failures.generation_timeout_s
         try:
+            if group_id in self._aborting:
+                return Aborted(partial)  # aborted before it began
             async with asyncio.timeout(limit):
                 return await self._generate(problem, group_id, partial)
         except TimeoutError as error:
@@ -275,6 +279,7 @@ class RolloutPump:
 
     def _ended(self, group_id: str, task: asyncio.Task[None]) -> None:
         del self._tasks[group_id]
+        self._generating.pop(group_id, None)  # if it was cancelled before it began
         self._aborting.pop(group_id, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:

@@ -9,7 +9,8 @@ The driver waits for the worker; the engine runs in the worker's process, within
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +25,13 @@ from rlconform.contract.fields import (
     SAMPLE_MASK,
     TOKEN_MASK,
 )
+from rlconform.events.schema import DropCause, EventSource, RolloutFailed
 from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.events_actor import EventLogPlace, EventsActor
+from rlconform.grpo.failures import ModelFailure
 from rlconform.grpo.generation import GenerationEngine, Prompts, build_engine
 from rlconform.grpo.models import load_tokenizer, log_input_ids
+from rlconform.grpo.rollout.rollout_events import RolloutEvents
 from rlconform.grpo.rollout.turn_loop import RolloutRow, TurnLoop
 from rlconform.grpo.tasks import Problem, Split, build_task
 from rlconform.grpo.workers.determinism import make_deterministic
@@ -94,11 +99,14 @@ class Rollout:
         return max(highest for row in self.summaries for _, highest in row.versions)
 
 
-class RolloutWorker:
+class RolloutWorker(EventsActor):
     """Generates rollouts with the weights of the last ``refit``, on ``cpu`` or ``cuda``.
 
     After ``build``, several threads may call the other methods except ``close`` at once.
     """
+
+    event_role = "rollout"
+    _events: RolloutEvents | None = None
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -128,9 +136,28 @@ class RolloutWorker:
             raise RuntimeError("call build first")
         return self._engine
 
-    def refit(self, weights: Mapping[str, Tensor], version: int) -> str:
-        """Replace the weights and return their digest, see ``GenerationEngine.refit``."""
-        return self.engine.refit(weights, version)
+    def open_events(self, place: EventLogPlace, rank: int, stamp: int) -> EventSource:
+        """Open a file of events, and write which weights the engine has."""
+        source = super().open_events(place, rank, stamp)
+        if self.event_writer is not None:
+            self._events = RolloutEvents(self.event_writer)
+            self._events.begins_with(self.engine.weight_version)
+        return source
+
+    def close_events(self) -> None:
+        """Write the last line; what comes later is not written. Idempotent."""
+        self._events = None
+        super().close_events()
+
+    def refit(self, weights: Mapping[str, Tensor], version: int, stamp: int = 0) -> str:
+        """Replace the weights and return their digest, see ``GenerationEngine.refit``.
+
+        ``stamp`` is the clock of the event log when they were published.
+        """
+        if self._events is None:
+            return self.engine.refit(weights, version)
+        self._events.observe(stamp)
+        return self._events.applied(version, lambda: self.engine.refit(weights, version))
 
     def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
         """Generate a group (in validation a row) per problem.
@@ -145,7 +172,8 @@ class RolloutWorker:
             for problem in problems
             for row in loop.open_rows(problem, [next(ids) for _ in range(size)])
         ]
-        loop.run(rows)
+        with self._logged(rows if split == "train" else []):
+            loop.run(rows)
         return self._rollout(rows)
 
     def close(self) -> None:
@@ -153,6 +181,20 @@ class RolloutWorker:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+    @contextmanager
+    def _logged(self, rows: Sequence[RolloutRow]) -> Iterator[None]:
+        """Write the start of rows that the block generates, and how they end, into the log."""
+        if self._events is None:
+            yield
+            return
+        legs = self._events.started(rows, lambda: self.engine.weight_version)
+        try:
+            yield
+        except ModelFailure:
+            legs.ended((RolloutFailed, DropCause.MODEL_FAILURE))
+            raise
+        legs.ended()
 
     def _group_size(self, split: Split) -> int:
         grpo = self._config.grpo

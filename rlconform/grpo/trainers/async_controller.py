@@ -28,6 +28,7 @@ from rlconform.grpo.replay.slots import GroupRecord, SlotState
 from rlconform.grpo.replay.versions import staleness_metrics
 from rlconform.grpo.rollout.prompt_queue import TakeProblems
 from rlconform.grpo.rollout.pump import GenerateGroup, PumpOptions, RolloutPump
+from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.trainers.stall_watchdog import RunView, watch
 from rlconform.grpo.trainers.train_pump import TrainedStep, TrainPump, TrainSteps
 from rlconform.grpo.trainers.weight_sync import WeightSync
@@ -61,12 +62,21 @@ class AsyncController:
     """Makes one training step per ``step``, while prompts are generated ahead."""
 
     def __init__(
-        self, options: AsyncRLConfig, size: RunSize, ports: Ports, version: int = 0
+        self,
+        options: AsyncRLConfig,
+        size: RunSize,
+        ports: Ports,
+        version: int = 0,
+        events: RunEvents | None = None,
     ) -> None:
         self.version = version
         self._options, self._size, self._ports = options, size, ports
         self.buffer = ReplayBuffer(
-            options.max_buffered_rollouts, size.group_size, size.partition_id, ports.clear_rows
+            options.max_buffered_rollouts,
+            size.group_size,
+            size.partition_id,
+            ports.clear_rows,
+            events,
         )
         self._sampler = build_sampler(options.sampler, self.buffer)
         self.pump = RolloutPump(
@@ -162,6 +172,15 @@ class AsyncController:
         """Return what is dispatched and not trained on, for a checkpoint between two steps."""
         pump = self.pump
         return SavedRun.of(self.buffer, pump.queue, pump.unfinished(), pump.batches)
+
+    def note_checkpoint(self, *, with_rows: bool) -> None:
+        """Write into the event log that a checkpoint holds what is ready and what is in flight."""
+        ready, reserved = (
+            [slot.group_id for slot in self.buffer.slots(state)]
+            for state in (SlotState.READY, SlotState.RESERVED)
+        )
+        buffered, in_flight = (ready, reserved) if with_rows else ([], [*ready, *reserved])
+        self.buffer.events.checkpoint_saved(self.version, buffered, in_flight, self.buffer.fates)
 
     def restore(self, saved: SavedRun) -> None:
         """Go on from a checkpoint, before the first step; ready groups need their rows."""

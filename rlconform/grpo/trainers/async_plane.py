@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,13 @@ class AsyncPlaneTrainer(Trainer):
             raise ValueError("asynchronous training needs the section async_rl:")
         grpo = config.grpo
         self._last_step = last_step(grpo, build_task(config.data, grpo.seed, "train").size)
-        self.policy = PlanePolicy(actors, config, client, attach, self.pad_token_id)
+        self.policy = PlanePolicy(actors, config, client, attach, self.pad_token_id, self.events)
         self.policy.prepare_step(
             config.async_rl.max_buffered_rollouts * grpo.num_generations_per_prompt,
             grpo.num_generations_per_prompt,
         )
         self._steps = StreamingStep(self.policy, config, self.timer)
-        self._port = GroupPort(actors, TRAIN_PARTITION)
+        self._port = GroupPort(actors, TRAIN_PARTITION, self.events)
         self._controller = AsyncController(
             config.async_rl,
             RunSize(
@@ -95,6 +96,7 @@ class AsyncPlaneTrainer(Trainer):
                 self._clear_rows,
                 self._is_uniform,
             ),
+            events=self.events,
         )
         self._loop = asyncio.Runner()
 
@@ -160,11 +162,7 @@ class AsyncPlaneTrainer(Trainer):
     def load(self, folder: Path) -> None:
         """Load a checkpoint; put the rows of its ready groups into the plane again."""
         super().load(folder)
-        saved = SavedRun.parse(
-            (folder / _RUN).read_text("utf-8"),
-            expected_partition_id=TRAIN_PARTITION,
-            expected_group_size=self.config.grpo.num_generations_per_prompt,
-        )
+        saved = self._saved_in(folder)
         self._controller.version = self.steps_done
         self._controller.restore(saved)
         unfinished = [prompt.group_id for prompt in saved.unfinished]
@@ -176,11 +174,32 @@ class AsyncPlaneTrainer(Trainer):
                 self.policy.client, [group.record.meta for group in saved.groups], folder / _ROWS
             )
 
+    def groups_in(self, folder: Path) -> list[str]:
+        """Return the groups that a checkpoint holds with their rows."""
+        return [group.prompt.group_id for group in self._saved_in(folder).groups]
+
+    def _saved_in(self, folder: Path) -> SavedRun:
+        return SavedRun.parse(
+            (folder / _RUN).read_text("utf-8"),
+            expected_partition_id=TRAIN_PARTITION,
+            expected_group_size=self.config.grpo.num_generations_per_prompt,
+        )
+
+    def note_checkpoint(self) -> None:
+        """Write into the event log that a checkpoint is complete, and what it holds."""
+        assert self.config.async_rl is not None  # checked at the start
+        self._controller.note_checkpoint(with_rows=self.config.async_rl.checkpoint_rows)
+
+    def fates(self) -> Mapping[str, int]:
+        """Return the controller's counts of groups by fate."""
+        return self._controller.buffer.fates
+
     def shutdown(self) -> None:
         """End what is in flight, clear its rows, and detach the actors from the plane."""
         self._loop.run(self._controller.close())
         self._loop.close()
         self.policy.shutdown()
+        super().shutdown()
 
     async def _generate(
         self, problem: Problem, group_id: str, partial: Any
@@ -190,7 +209,8 @@ class AsyncPlaneTrainer(Trainer):
 
     async def _transfer(self, version: int) -> None:
         with self.timer.span("weight_sync"):
-            await asyncio.to_thread(self.actors.refit, version)
+            await asyncio.to_thread(self.actors.refit, version, self.events.stamp())
+            await asyncio.to_thread(self.actors.exchange_stamps, self.events)
 
     async def _clear_rows(self, sample_ids: list[str]) -> None:
         await asyncio.to_thread(self.policy.discard_samples, sample_ids)

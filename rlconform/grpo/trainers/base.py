@@ -14,18 +14,22 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from torch import Tensor
 
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.event_log import open_event_log
 from rlconform.grpo.models import load_tokenizer
+from rlconform.grpo.run_events import RunEnd
 from rlconform.grpo.tasks import Dataloader, Problem, build_task
 from rlconform.grpo.trainers.driver_step import prompts_to_generate
+from rlconform.grpo.trainers.step_groups import StepGroups
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 _STATE = "trainer.json"
@@ -44,15 +48,21 @@ class StepResult:
 class Trainer(ABC):
     """Trains a policy with GRPO (Shao et al. 2024, arXiv 2402.03300) on the given actors."""
 
+    #: Whether rows are in a data plane.
+    has_plane = True
+
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         self.config = config
         self.actors = actors
         self.timer = StageTimer()
         self.steps_done = 0
+        #: Whether the run has ended as configured; ``fit`` sets it.
+        self.completed = False
         tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
         self.pad_token_id = int(tokenizer.pad_token_id)
         self._loader = Dataloader(build_task(config.data, config.grpo.seed, "train"))
         actors.build(config)
+        self.events = open_event_log(config, actors, plane=self.has_plane)
 
     @property
     def weight_version(self) -> int:
@@ -77,8 +87,32 @@ class Trainer(ABC):
     def validate(self) -> dict[str, float]:
         """Generate answers to the validation problems and return ``val/...`` metrics."""
 
-    def shutdown(self) -> None:  # noqa: B027 - not every trainer opens something
+    def shutdown(self) -> None:
         """Release what the trainer opened; the caller, who started the actors, ends them."""
+        self.actors.close_events()
+        reason: RunEnd = "completed" if self.completed or self.finished else "cancelled"
+        self.events.finish(reason, self.fates())
+
+    def end_events(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,  # noqa: ARG002
+        trace: TracebackType | None,  # noqa: ARG002
+    ) -> None:
+        """End the event log of a run that failed, whose actors are killed; an exit callback."""
+        if kind is None or not self.events.enabled:
+            return
+        self.events.lost(self.actors.event_sources, "the run has failed, and ends it")
+        cancelled = issubclass(kind, GeneratorExit | KeyboardInterrupt)
+        self.events.finish("cancelled" if cancelled else "failed")
+
+    def fates(self) -> Mapping[str, int] | None:
+        """Return the trainer's own counts of groups by fate, if it has any."""
+        return None
+
+    def groups_in(self, folder: Path) -> list[str]:  # noqa: ARG002
+        """Return the groups that a checkpoint holds with their rows."""
+        return []
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint: weights, optimizer, random generators, dataloader, step."""
@@ -87,13 +121,18 @@ class Trainer(ABC):
         state = {"steps_done": self.steps_done, "dataloader": self._loader.state_dict()}
         (folder / _STATE).write_text(json.dumps(state), "utf-8")
 
+    def note_checkpoint(self) -> None:
+        """Write into the event log that a checkpoint is complete."""
+        self.events.checkpoint_saved(self.steps_done)
+
     def load(self, folder: Path) -> None:
         """Load a checkpoint and copy its weights to the engine."""
         self.actors.workers.all(PolicyWorker.load, folder / _POLICY)
         state = json.loads((folder / _STATE).read_text("utf-8"))
         self.steps_done = state["steps_done"]
         self._loader.load_state_dict(state["dataloader"])
-        self.actors.refit(self.weight_version)
+        self.events.resumed_from(self.steps_done, self.groups_in(folder))
+        self._refit()
 
     def next_problems(self) -> list[Problem]:
         """Take the problems of the next generation batch."""
@@ -114,7 +153,15 @@ class Trainer(ABC):
     def finish_update(self) -> None:
         """Count the step, and copy the updated weights to the engine."""
         self.steps_done += 1
-        self.actors.refit(self.weight_version)
+        self._refit()
+
+    def step_groups(self) -> StepGroups:
+        """Begin to note the groups of the next step."""
+        tolerance = self.config.grpo.dynamic_sampling_std_tolerance
+        return StepGroups(self.events, self.actors, self.steps_done, tolerance)
+
+    def _refit(self) -> None:
+        self.actors.refit(self.weight_version, self.events.stamp())
 
 
 class StageTimer:

@@ -42,10 +42,13 @@ from rlconform.grpo.trainers.driver_step import (
     validation_metrics,
 )
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
+from rlconform.grpo.trainers.step_groups import StepGroups
 
 
 class LegacyTrainer(Trainer):
     """Trains with rows in the driver's memory, on ``PolicyWorker`` and ``RolloutWorker`` actors."""
+
+    has_plane = False
 
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         super().__init__(config, actors)
@@ -54,7 +57,9 @@ class LegacyTrainer(Trainer):
     def step(self) -> StepResult:
         """Run one step: generate rows, compute logprobs and advantages, train, refit the engine."""
         with self.timer.stage("generation"):
-            generated, rows = self._generate()
+            groups = self.step_groups()
+            generated, rows = self._generate(groups)
+            groups.selected(generated)
 
         with self.timer.stage("prev_logprobs"):
             rows[PREV_LOGPROBS] = self._policy.get_logprobs(rows)
@@ -70,6 +75,7 @@ class LegacyTrainer(Trainer):
 
         with self.timer.stage("train"):
             updates = self._policy.train(rows)
+        groups.trained()
 
         with self.timer.stage("refit"):
             self.finish_update()
@@ -77,16 +83,17 @@ class LegacyTrainer(Trainer):
         metrics = step_metrics(generated, targets, updates) | self.timer.take("step")
         return StepResult(generated.meta.sample_ids, targets.columns[ADVANTAGES], metrics)
 
-    def _generate(self) -> tuple[StepRows, TensorDict]:
+    def _generate(self, groups: StepGroups) -> tuple[StepRows, TensorDict]:
         """Collect rollouts until the step has all of its rows; return these rows."""
         collected, summaries, rollouts = None, RowSummaries(), list[Rollout]()
         for gen_batches in count(1):
-            rollout = self.actors.call_rollout_worker(
-                RolloutWorker.collect, self.next_problems(), "train"
-            )
+            problems = self.next_problems()
+            groups.dispatched(problems)
+            rollout = self.actors.call_rollout_worker(RolloutWorker.collect, problems, "train")
             rollouts.append(rollout)
             summaries.update(zip(rollout.sample_ids, rollout.summaries, strict=True))
             generated = score_rollout(_meta(rollout), summaries, self.config)
+            groups.generated(StepRows(generated, summaries, gen_batches))
             selection = select_rows(collected, generated, gen_batches, self.config.grpo)
             if selection.complete:
                 break

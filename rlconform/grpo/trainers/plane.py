@@ -39,6 +39,7 @@ from rlconform.grpo.trainers.driver_step import (
     validation_metrics,
 )
 from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION, PlanePolicy
+from rlconform.grpo.trainers.step_groups import StepGroups
 
 
 class PlaneTrainer(Trainer):
@@ -51,7 +52,7 @@ class PlaneTrainer(Trainer):
         self, config: MasterConfig, actors: RunActors, client: DataPlaneClient, attach: Attach
     ) -> None:
         super().__init__(config, actors)
-        self._policy = PlanePolicy(actors, config, client, attach, self.pad_token_id)
+        self._policy = PlanePolicy(actors, config, client, attach, self.pad_token_id, self.events)
 
     def step(self) -> StepResult:
         """Run one step: generate rows, compute logprobs and advantages, train, refit the engine."""
@@ -60,7 +61,9 @@ class PlaneTrainer(Trainer):
             self._policy.prepare_step(prompts_to_generate(self.config.grpo) * group, group)
 
         with self.timer.stage("generation"):
-            generated = self._generate()
+            groups = self.step_groups()
+            generated = self._generate(groups)
+            groups.selected(generated)
             meta = generated.meta
 
         with self.timer.stage("prev_logprobs"):
@@ -79,25 +82,30 @@ class PlaneTrainer(Trainer):
 
         with self.timer.stage("train"):
             updates = self._policy.train_from_meta(meta)
+        groups.trained()
 
         with self.timer.stage("refit"):
             self.finish_update()
 
         with self.timer.stage("finish"):
             self._policy.finish_step(meta)
+        groups.cleared()
 
         metrics = step_metrics(generated, targets, updates) | self.timer.take("step")
         return StepResult(
             meta.sample_ids, targets.columns[ADVANTAGES], metrics | self._policy.traffic()
         )
 
-    def _generate(self) -> StepRows:
+    def _generate(self, groups: StepGroups) -> StepRows:
         """Collect rollouts until the step has all of its rows; clear dropped rows in the plane."""
         collected, summaries = None, RowSummaries()
         for gen_batches in count(1):
-            meta, new = self._collect(self.next_problems(), "train", TRAIN_PARTITION)
+            problems = self.next_problems()
+            groups.dispatched(problems)
+            meta, new = self._collect(problems, "train", TRAIN_PARTITION)
             summaries.update(zip(meta.sample_ids, new, strict=True))
             generated = score_rollout(meta, summaries, self.config)
+            groups.generated(StepRows(generated, summaries, gen_batches))
             self._policy.stamp_tags(generated, [REWARD, BASELINE, STD])
             try:
                 selection = select_rows(collected, generated, gen_batches, self.config.grpo)
@@ -132,3 +140,4 @@ class PlaneTrainer(Trainer):
     def shutdown(self) -> None:
         """Detach the actors from the plane."""
         self._policy.shutdown()
+        super().shutdown()

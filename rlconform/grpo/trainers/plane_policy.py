@@ -24,15 +24,16 @@ from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, INPUT_IDS
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig, Stage
-from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter
+from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter, metered_client
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS
+from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.trainers.base import StageTimer
 from rlconform.grpo.trainers.driver_step import driver_fields, set_padded_width, train_fields
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy_model import Metrics
 from rlconform.grpo.workers.train_step import TrainStepError
-from rlconform.plane import MetricsClient, read_columns, shard_meta_for_dp, write_columns
+from rlconform.plane import read_columns, shard_meta_for_dp, write_columns
 
 #: Partitions of a run; each is cleared and reused.
 TRAIN_PARTITION = "train"
@@ -56,13 +57,15 @@ class PlanePolicy:
         client: DataPlaneClient,
         attach: Attach,
         pad_token_id: int,
+        events: RunEvents | None = None,
     ) -> None:
         self._actors = actors
         self._config = config
         self._pad_values = {INPUT_IDS: pad_token_id}
         self._step_fields: list[str] | None = None  # columns that the open step reads
         self._meter = TrafficMeter()
-        self._client = MetricsClient(client, self._meter.on_operation)
+        writer = events.writer if events is not None and events.enabled else None
+        self._client = metered_client(client, self._meter, writer)
         actors.workers.all(PlanePolicyWorker.attach, attach, pad_token_id)
         actors.call_rollout_workers(PlaneRolloutWorker.attach, attach)
 

@@ -79,7 +79,8 @@ class TrainPump:
     ) -> None:
         self._buffer, self._sampler, self._queue, self._steps = buffer, sampler, queue, steps
         self._prompts, self._min_groups, self._failures = prompts_per_step, min_groups, failures
-        self.idle = IdleClock()
+        self._events = buffer.events
+        self.idle = IdleClock(self._events.trainer_was_idle)
         #: The step being trained; None between steps.
         self.current: TrainedStep | None = None
 
@@ -101,7 +102,10 @@ class TrainPump:
                 await self._take_chunk(step, version)
             await self._steps.finish()
             undo.pop_all()
-        self._buffer.mark_trained([slot.group_id for slot in step.slots])
+        group_ids = [slot.group_id for slot in step.slots]
+        self._buffer.mark_trained(group_ids)
+        self._events.trained(group_ids, version)
+        self._events.cleared(group_ids)
         self.current = None
         return step
 
@@ -121,6 +125,7 @@ class TrainPump:
             self.idle.switch(None)
             return
         taken = self._slots_of(meta, count, step)
+        self._events.selected([slot.group_id for slot in taken], version)
         versions = [slot.versions(consumed=version) for slot in taken]
         self._sweep(taken, versions)
         await self._steps.chunk(taken, meta)

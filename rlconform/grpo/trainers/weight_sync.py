@@ -43,6 +43,7 @@ class WeightSync:
     async def publish(self, version: int, bump: Callable[[], None]) -> int:
         """Make ``version`` the engines' and, by ``bump``, the run's; return the aborted groups."""
         self._pump.pause()
+        self._buffer.events.generation_paused()
         stale = [
             group_id
             for group_id, start in self._pump.generating().items()
@@ -59,5 +60,6 @@ class WeightSync:
         await self._transfer(version)
         bump()
         self._buffer.release_trained()
+        self._buffer.events.generation_resumed()
         self._pump.resume()
         return len(stale)

@@ -22,7 +22,9 @@ import torch.distributed as dist
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.events.schema import WeightsPublished
 from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig
+from rlconform.grpo.events_actor import EventsActor
 from rlconform.grpo.models import weights_digest
 from rlconform.grpo.workers.checkpoint import load_policy, save_policy
 from rlconform.grpo.workers.data_parallel import whole_weights
@@ -32,8 +34,10 @@ from rlconform.grpo.workers.policy_model import Metrics, PolicyModel
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
-class PolicyWorker:
+class PolicyWorker(EventsActor):
     """One of ``world`` ranks, on ``cpu`` or the first visible GPU; it gets rows as arguments."""
+
+    event_role = "policy"
 
     def __init__(self, rank: int, world: int, device: str) -> None:
         self.rank = rank
@@ -120,11 +124,22 @@ class PolicyWorker:
         """Return all weights by name on rank 0, {} on other ranks; every rank must call this."""
         return whole_weights(self.policy.model)
 
-    @ray.method(num_returns=2)
-    def published_weights(self) -> tuple[dict[str, Tensor], str]:
-        """Return ``weights`` and their digest as two objects, so the digest is read alone."""
+    @ray.method(num_returns=3)
+    def published_weights(
+        self, version: int | None = None, stamp: int = 0
+    ) -> tuple[dict[str, Tensor], str, int]:
+        """Return ``weights``, their digest, and the event log's clock when they are published.
+
+        They are three objects, so that the digest is read alone.
+        """
         weights = self.weights()
-        return weights, weights_digest(weights)
+        digest = weights_digest(weights)
+        if self.event_writer is None or version is None:
+            return weights, digest, stamp
+        self.event_writer.observe(stamp)
+        if self.rank == 0:
+            self.event_writer.write(WeightsPublished(version=version, digest=digest))
+        return weights, digest, self.event_writer.stamp()
 
     def save(self, folder: Path) -> None:
         """Write this rank's part of a checkpoint; every rank must call this."""

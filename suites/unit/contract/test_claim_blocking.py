@@ -150,19 +150,37 @@ def test_a_claim_that_times_out_claims_nothing(
     )
 
 
-@requirement("CLAIM-06")
-def test_puts_of_other_fields_do_not_extend_the_timeout(part: PartitionUnderTest) -> None:
-    timeout_s = 0.3
+#: Calls that make no row ready, by what they do; each gets a number of its own.
+MEANWHILE: dict[str, Callable[[PartitionUnderTest, PartitionUnderTest, int], object]] = {
+    "puts_of_other_fields": lambda part, _, n: part.put_labeled(IDS[:3], "x", version=n),
+    "tags": lambda part, _, n: part.put(IDS[:3], [{"m": n}] * 3),
+    "claims_of_another_task": lambda part, _, n: part.claim("prev_lp", ["x"], 1),  # noqa: ARG005
+    "puts_into_another_partition": lambda _, other, n: other.put_labeled([f"r{n}"], "y"),
+    "registrations": lambda part, *_: part.register(),
+    "registrations_of_another_partition": lambda _, other, __: other.register(),
+    "clears_of_another_partition": lambda _, other, __: other.clear(["r0"]),
+    "reads": lambda part, *_: part.get(IDS[:3], "x"),
+    "status": lambda part, *_: part.consumed("train"),
+}
+
+
+@requirement("CLAIM-06", leans_on=("REG-08",))
+@pytest.mark.parametrize("call", MEANWHILE.values(), ids=MEANWHILE)
+def test_other_calls_do_not_extend_the_timeout(
+    new_partition: Callable[..., PartitionUnderTest],
+    call: Callable[[PartitionUnderTest, PartitionUnderTest, int], object],
+) -> None:
+    part, other, timeout_s = new_partition(), new_partition(), 0.3
     part.put_labeled(IDS[:3], "x")
     waiting = BackgroundCall(
         lambda: part.claim("train", ["y"], 3, blocking=True, timeout_s=timeout_s),
         "the blocked claim",
     )
     deadline = time.monotonic() + timeout_s + part.timeouts.settle
-    version = 0
+    number = 0
     while not waiting.finished.is_set() and time.monotonic() < deadline:
-        version += 1
-        part.put_labeled(IDS[:3], "x", version=version)
+        number += 1
+        call(part, other, number)
     try:
         got = waiting.result(part.timeouts.quiet)
     except TimeoutError:

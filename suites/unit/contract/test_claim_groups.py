@@ -122,6 +122,24 @@ def test_a_group_that_arrives_row_by_row_is_claimed_with_each_rows_own_tags(
     expect_equal(rows, list(meta.sample_ids), "the tags of the rows, in their order")
 
 
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
+def test_a_row_of_a_group_that_is_put_again_counts_once(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """Planes that count the rows of a group as they arrive count a replaced one twice."""
+    part = new_partition(grpo_group_size=3)
+    put = [f"u_g{row}" for row in range(3)]
+    part.put_labeled(put[:2])
+    for again in range(3):
+        got = part.claim("train", batch_size=3).sample_ids
+        expect_equal(got, [], "rows of a group that has two of its three rows")
+        if again < 2:
+            part.clear([put[again]])
+        part.put_labeled(put[:2], version=again)
+    part.put_labeled(put[2:])
+    expect_ids(part.claim("train", batch_size=3), put, "rows of the group made whole")
+
+
 @requirement("CLAIM-15")
 def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
     new_partition: Callable[..., PartitionUnderTest],

@@ -75,6 +75,29 @@ def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) 
 
 
 @requirement("CLAIM-05")
+def test_many_blocked_claims_do_not_block_a_claim_whose_rows_are_ready(
+    part: PartitionUnderTest,
+) -> None:
+    """Planes with a fixed number of places for claims that wait have none left for this one."""
+    claims = [
+        BackgroundCall(lambda: part.claim("train", ["y"], 1, blocking=True), f"blocked claim {n}")
+        for n in range(MANY_CLAIMS)
+    ]
+    expect_blocked(claims[0], part, "y")
+    part.put_labeled(IDS[:2], "x")
+    for task in ("train", "prev_lp"):
+        ready = BackgroundCall(
+            lambda task=task: part.claim(task, ["x"], 1, blocking=True),  # type: ignore[misc]
+            f"a claim of {task} whose row is ready",
+        )
+        expect(len(ready.result(part.timeouts.operation).sample_ids) == 1, "one row", "none")
+    ids = [f"r{n}" for n in range(MANY_CLAIMS)]
+    part.put_labeled(ids, "y")
+    got = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
+    expect_equal(Counter(got), Counter(ids), "claims by id")
+
+
+@requirement("CLAIM-05")
 def test_a_claim_waits_on_when_a_later_one_times_out(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS[:1])
     earlier = BackgroundCall(

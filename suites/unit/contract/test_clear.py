@@ -161,6 +161,22 @@ def test_none_on_an_empty_partition_is_no_error(
     part.expect_labeled(IDS)
 
 
+@requirement("CLEAR-04", leans_on=("CLAIM-01",))
+def test_a_row_cleared_before_it_was_ready_is_not_completed_by_its_last_field(
+    part: PartitionUnderTest,
+) -> None:
+    """Planes that remember what a row still lacks take a new row of the id for the old one."""
+    ids = ["u0_g0", "u0_g1"]
+    part.put_labeled(ids, "x")
+    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "rows that lack y")
+    part.clear(ids[:1])
+    part.put_labeled(ids[:1], "y", version=1)
+    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "a new row with y alone")
+    part.put_labeled(ids[:1], "x", version=1)
+    got = part.claim("train", ["x", "y"]).sample_ids
+    expect_equal(got, ids[:1], "rows with both fields")
+
+
 @requirement("CLEAR-04")
 def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS, "x", "y", tags=[{"old": i} for i in IDS])

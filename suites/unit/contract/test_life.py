@@ -186,6 +186,18 @@ def test_a_malformed_call_changes_nothing_else(
         expect(part.consumed("prev_lp"), "every row consumed after it", "another row counted")
 
 
+@requirement("LIFE-07")
+def test_a_text_in_place_of_ids_is_not_read_letter_by_letter(part: PartitionUnderTest) -> None:
+    part.put_labeled(["1", "2", "12"])
+    expect_harmless(  # a plane may refuse the text, or take it for one id
+        lambda: part.client.clear_samples(sample_ids="12", partition_id=part.id),  # type: ignore[arg-type]
+        "clear_samples with a text in place of ids",
+        part.timeouts.operation,
+        lambda _result: True,
+    )
+    part.expect_labeled(["1", "2"])
+
+
 @requirement("LIFE-08")
 def test_registering_makes_no_row_visible(
     new_partition: Callable[..., PartitionUnderTest],

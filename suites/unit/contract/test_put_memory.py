@@ -83,6 +83,27 @@ def test_columns_of_unusual_layout_come_back_as_plain_tensors(
     part.expect_rows(IDS, x=rows)
 
 
+#: Large inputs whose rows are not next to one another in memory, by name.
+LARGE_VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sliced": lambda wide: wide[:, : wide.shape[1] // 2],
+    "transposed": lambda wide: wide.reshape(-1, len(IDS)).t(),
+    "strided": lambda wide: wide[:, ::2],
+    "expanded": lambda wide: wide[:1].expand(len(IDS), -1),
+}
+
+
+@requirement("PUT-08", leans_on=("PUT-15",))
+@pytest.mark.parametrize("view", LARGE_VIEWS.values(), ids=LARGE_VIEWS)
+def test_large_columns_of_unusual_layout_come_back(
+    part: PartitionUnderTest, view: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Planes hand large tensors to a transport as an address and a size, without the strides."""
+    width = (9 << 20) // 4 // len(IDS) * 2  # of half of which a row takes 9 MiB with the others
+    column = view(torch.arange(len(IDS) * width, dtype=torch.int32).reshape(len(IDS), width))
+    part.put(IDS, x=column)
+    part.expect_rows(IDS, x=list(column.contiguous()))
+
+
 # -- PUT-09: stored rows share no memory with the caller -------------------------------------------
 
 

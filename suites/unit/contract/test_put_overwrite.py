@@ -89,13 +89,18 @@ def test_rows_of_equal_size_keep_their_own_shapes(part: PartitionUnderTest, agai
 
 
 @requirement("PUT-13")
+@pytest.mark.parametrize("read_before", [True, False], ids=["read_before", "not_read_before"])
+@pytest.mark.parametrize("count", [3, 64])
 def test_a_claimed_row_that_is_overwritten_reads_as_its_newest_value(
-    part: PartitionUnderTest,
+    part: PartitionUnderTest, count: int, read_before: bool
 ) -> None:
-    part.put_labeled(IDS)
-    meta = part.claim("train")
-    expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
-    part.put_labeled(IDS, version=1)
+    """Planes may fetch the rows of a claim ahead of their first read."""
+    ids = [f"r{n}" for n in range(count)]
+    part.put_labeled(ids)
+    meta = part.claim("train", batch_size=count)
+    if read_before:
+        expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
+    part.put_labeled(ids, version=1)
     newer = labeled_rows(part.id, meta.sample_ids, "x", 1)
     expect_column(part.get_data(meta), "x", newer)
 
@@ -200,6 +205,26 @@ def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: PartitionUnd
         part.expect_rows(["second"], w=[torch.tensor(1.0)], x=[torch.ones(4)])
 
 
+@requirement("PUT-23", leans_on=("PUT-16",))
+@pytest.mark.parametrize("order", [("w", "x"), ("x", "w")], ids=["before", "after"])
+def test_an_overwrite_that_is_refused_for_one_column_changes_no_other(
+    part: PartitionUnderTest, order: tuple[str, str]
+) -> None:
+    """Planes that undo a refused put by deleting what it created leave what it overwrote."""
+    ids = ["first", "second", "third"]
+    old = {"w": torch.arange(3.0), "x": torch.arange(3)}
+    part.put(ids, **old)
+    new = {"w": torch.arange(3.0)[1:] + 10, "x": torch.ones(2)}
+    try:
+        part.put(ids[1:], **{name: new[name] for name in order})
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse with any error
+        part.expect_rows(ids, **{name: list(column) for name, column in old.items()})
+    else:
+        part.expect_rows(ids[1:], **{name: list(column) for name, column in new.items()})
+
+
 def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
     """Expect a read of both rows to return each row exactly as put, or to be refused."""
     try:
@@ -212,17 +237,21 @@ def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None
 
 
 @requirement("PUT-13")
-@pytest.mark.parametrize("name", ["input_lengths", "total_reward", "weight_version"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("input_lengths", torch.int64), ("total_reward", torch.float32), ("m", torch.int64)],
+)
 def test_a_column_named_like_a_tag_has_its_newest_value(
-    new_partition: Callable[..., PartitionUnderTest], name: str
+    new_partition: Callable[..., PartitionUnderTest], name: str, dtype: torch.dtype
 ) -> None:
     """Planes that serve such a column from the tags that they hold anyway return the old value."""
     part, ids = new_partition(fields=[name]), ["a_g0", "a_g1"]
-    part.put(ids, [{name: 9}, {name: 7}], **{name: torch.tensor([9, 7])})
-    part.put(ids, **{name: torch.tensor([5, 7])})
-    part.expect_rows(ids, **{name: list(torch.tensor([5, 7]))})
-    part.put(ids, [{name: 2}, {name: 3}])
-    part.expect_rows(ids, **{name: list(torch.tensor([5, 7]))})
+    old, new = (torch.tensor(values, dtype=dtype) for values in ([9, 7], [5, 7]))
+    part.put(ids, [{name: value} for value in old.tolist()], **{name: old})
+    part.put(ids, **{name: new})
+    part.expect_rows(ids, **{name: list(new)})
+    part.put(ids, [{name: value} for value in old.tolist()])
+    part.expect_rows(ids, **{name: list(new)})
 
 
 @requirement("PUT-01")

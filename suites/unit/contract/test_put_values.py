@@ -51,6 +51,18 @@ def test_dtype_comes_back_bitwise(
     expect_round_trip(part, random_rows(dtype, [shape] * 3))
 
 
+@requirement("PUT-01")
+@pytest.mark.parametrize("dtype", [each for each in DTYPES if each.is_floating_point], ids=str)
+def test_rows_of_equal_numbers_keep_their_own_bits(
+    part: PartitionUnderTest, dtype: torch.dtype
+) -> None:
+    """Planes that store equal rows once take -0.0 for 0.0."""
+    zeros = torch.zeros(64, dtype=dtype)
+    one_negative = zeros.clone()
+    one_negative[-1] = -0.0
+    expect_round_trip(part, [zeros, -zeros, one_negative, zeros.clone(), -zeros])
+
+
 @requirement("PUT-02", capability="dtype_fp8")
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 def test_fp8_comes_back_bitwise(part: PartitionUnderTest, dtype: torch.dtype) -> None:

@@ -60,6 +60,22 @@ def test_ids_can_be_reused_after_clear_and_register(part: PartitionUnderTest) ->
         part.register()
 
 
+@requirement("REG-03")
+@pytest.mark.parametrize(
+    "tasks", [("train", "eval"), ("eval", "train"), ("train",)], ids=["other", "order", "fewer"]
+)
+def test_ids_can_be_reused_after_a_registration_with_other_tasks(
+    part: PartitionUnderTest, tasks: tuple[str, ...]
+) -> None:
+    part.put_labeled(IDS)
+    expect_ids(part.claim("train"), IDS, "rows of the first registration")
+    part.clear(None)
+    part.register(tasks=tasks)
+    part.put_labeled(IDS, version=1)
+    for task in tasks:
+        expect_ids(part.claim(task), IDS, f"rows of the second registration, claimed by {task!r}")
+
+
 #: Cycles beyond 256, so that a generation counted in eight bits begins anew.
 CYCLES = 300
 

@@ -193,6 +193,27 @@ def test_a_task_whose_name_is_alike_has_a_status_of_its_own(
 
 
 @requirement("STAT-05")
+@pytest.mark.parametrize("first", range(3))
+def test_rows_that_different_tasks_claimed_are_cleared_at_once(
+    part: PartitionUnderTest, first: int
+) -> None:
+    """Planes that change the counts of all tasks alike for a whole clear get some wrong."""
+    by_train, by_prev_lp, by_both = ["a0", "a1"], ["b0"], ["c0", "c1", "c2"]
+    part.put_labeled(by_train, "x")
+    part.put_labeled(by_prev_lp, "y")
+    part.put_labeled(by_both, "x", "y")
+    part.claim("train", ["x"], 5)
+    part.claim("prev_lp", ["y"], 4)
+    part.put_labeled(["d0"], "x")
+    groups = [by_train, by_prev_lp, by_both]
+    part.clear([i for group in groups[first:] + groups[:first] for i in group])
+    for task in ("train", "prev_lp"):
+        expect_status(part, False, "with the one row that is left unclaimed", task)
+        part.claim(task, ["x"], 1)
+        expect_status(part, True, "with the one row that is left claimed", task)
+
+
+@requirement("STAT-05")
 @pytest.mark.parametrize("first", ["claimed", "unclaimed"])
 def test_many_rows_of_which_some_were_claimed_are_cleared_at_once(
     new_partition: Callable[..., PartitionUnderTest], first: str

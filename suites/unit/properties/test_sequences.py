@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,9 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.requirement_sequences import PROFILES
 from rlconform.certify.properties.runner import property_runner
 from rlconform.certify.properties.state_machine import run_sequences
+
+#: Each call of a sequence may be made by another process.
+sequences = partial(requirement, roles=False)
 
 
 @pytest.fixture
@@ -27,97 +31,97 @@ def check_sequences(request: pytest.FixtureRequest) -> Callable[[], None]:
     return run
 
 
-@requirement("REG-03")
+@sequences("REG-03")
 def test_ids_can_be_reused_after_any_step(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("REG-04")
+@sequences("REG-04")
 def test_two_partitions_never_affect_each_other(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("PUT-12")
+@sequences("PUT-12")
 def test_no_sequence_produces_a_field_that_was_not_put(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("PUT-13")
+@sequences("PUT-13")
 def test_the_newest_value_is_read_after_any_overwrites(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("GET-01")
+@sequences("GET-01")
 def test_each_read_returns_the_rows_asked_for_in_order(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("GET-04")
+@sequences("GET-04")
 def test_no_sequence_makes_an_unknown_id_readable(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("GET-06")
+@sequences("GET-06")
 def test_no_sequence_makes_a_cleared_row_readable(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("TAG-01", changes_results=True)
+@sequences("TAG-01", changes_results=True)
 def test_each_claimed_row_carries_its_own_tags(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("TAG-06")
+@sequences("TAG-06")
 def test_each_claim_reports_the_lengths_of_its_rows(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("CLAIM-02", changes_results=True)
+@sequences("CLAIM-02", changes_results=True)
 def test_every_sequence_gives_each_row_to_each_task_once(
     check_sequences: Callable[[], None],
 ) -> None:
     check_sequences()
 
 
-@requirement("CLAIM-06")
+@sequences("CLAIM-06")
 def test_no_sequence_makes_a_timed_out_claim_take_a_row(
     check_sequences: Callable[[], None],
 ) -> None:
     check_sequences()
 
 
-@requirement("CLAIM-08")
+@sequences("CLAIM-08")
 def test_no_sequence_makes_a_claimed_row_claimable_again(
     check_sequences: Callable[[], None],
 ) -> None:
     check_sequences()
 
 
-@requirement("CLAIM-09")
+@sequences("CLAIM-09")
 def test_claimed_rows_are_readable_by_their_meta(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("CLAIM-10")
+@sequences("CLAIM-10")
 def test_no_sequence_claims_a_cleared_row(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("CLAIM-15")
+@sequences("CLAIM-15")
 def test_every_sequence_claims_whole_groups(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("STAT-01")
+@sequences("STAT-01")
 def test_the_status_is_true_only_while_all_is_claimed(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("CLEAR-01")
+@sequences("CLEAR-01")
 def test_clears_drop_their_rows_and_no_others(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("CLEAR-04")
+@sequences("CLEAR-04")
 def test_a_cleared_id_is_reused_without_its_old_data(check_sequences: Callable[[], None]) -> None:
     check_sequences()

@@ -155,7 +155,7 @@ def test_a_mark_carries_id_and_capability() -> None:
     mark = requirement(with_capabilities(0)).mark
     assert mark.args == (with_capabilities(0),)
     rest: dict[str, object] = {"ends_plane": False, "race": False, "patience": 0.0, "leans_on": ()}
-    rest |= {"scattered": True, "changes_results": False}
+    rest |= {"scattered": True, "roles": True, "changes_results": False}
     assert mark.kwargs == {"capability": "", **rest}
 
 

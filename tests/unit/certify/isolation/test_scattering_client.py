@@ -90,6 +90,14 @@ def test_checks_and_seeds_get_different_policies() -> None:
     assert policy_of(checks[0], 0) != policy_of(checks[0], 1)
 
 
+def test_the_processes_of_random_sequences_attach_anew_now_and_then() -> None:
+    client, _, attached = scattering(policy_of("unit/test.py::test", 0, roles=False))
+    for _ in range(300):
+        step(client)
+    assert set(attached) == {1, 2}
+    assert len(attached) < 300 * 7 / 50
+
+
 def test_each_method_has_a_kind() -> None:
     assert kind_of("put_samples", {"fields": None, "tags": []}) == "tag"
     assert kind_of("put_samples", {"fields": 1}) == "put"

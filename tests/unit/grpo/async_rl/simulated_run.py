@@ -25,6 +25,8 @@ from rlconform.grpo.trainers.async_controller import AsyncController, Ports, Run
 from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.plane import mint_sample_ids
 
+from .simulated_log import SimulatedLog
+
 T = TypeVar("T")
 GROUP = 2
 
@@ -93,6 +95,7 @@ class World:
     chunks: int = 0
     aborts: dict[str, asyncio.Future[None]] = field(default_factory=dict)
     most_inflight: int = 0
+    log: SimulatedLog | None = None  # gets the events of the driver and of the engine
 
     def take_problems(self, count: int) -> list[Problem]:
         first, self.position = self.position, self.position + count
@@ -111,17 +114,24 @@ class World:
         stop = self.aborts[group_id] = loop.create_future()
         self.most_inflight = max(self.most_inflight, len(self.aborts))
         started = loop.time()
+        noted = self.log.generation(group_id, lambda: self.engine_version) if self.log else None
         try:
             done, _ = await asyncio.wait([stop], timeout=left)
             if done:
+                if noted:
+                    noted.aborted()
                 return Aborted((partial or 0.0) + loop.time() - started)
             if group_id in self.faults.attempts:
+                if noted:
+                    noted.failed(self.faults.attempts[group_id])
                 raise AttemptFailed(self.faults.attempts[group_id], "planned")
             ids = mint_sample_ids([group_id], GROUP)
             assert not self.rows.intersection(ids), "rows of an attempt are put once"
             self.rows.update(ids)
         finally:
             del self.aborts[group_id]
+        if noted:
+            noted.finished([float(i) for i in range(GROUP)])
         versions = ((self.starts[group_id], self.engine_version),)
         summaries = tuple(RowSummary(float(i), ((1, 2),), False, versions) for i in range(GROUP))
         return GroupRecord(KVBatchMeta("train", None, ids), summaries, self.engine_version)
@@ -157,6 +167,8 @@ class World:
         if version in self.faults.transfers:
             raise ConnectionError("planned")
         self.engine_version = version
+        if self.log:
+            self.log.transferred(version)
         await asyncio.sleep(self.sync_s / 2)
 
     async def clear_rows(self, ids: list[str]) -> None:
@@ -204,15 +216,25 @@ def run_steps(
     metrics: list[dict[str, float]] = []
 
     async def part(first: int, last: int, saved: Any) -> tuple[Any, AsyncController]:
-        controller = AsyncController(config, size, world.ports(), version=first)
+        log = world.log
+        events = log.begin(config, prompts) if log else None
+        controller = AsyncController(config, size, world.ports(), version=first, events=events)
         if saved is not None:
+            if events:
+                events.resumed_from(first, [group.prompt.group_id for group in saved.groups])
             controller.restore(saved)
+        if log:
+            log.engine_has(world.engine_version)
         try:
             for _ in range(first, last):
                 metrics.append((await controller.step())[1])
             state = controller.saved() if last < steps else None
+            if state is not None:
+                controller.note_checkpoint(with_rows=config.checkpoint_rows)
         finally:
             await controller.close()
+            if log:
+                log.end(controller.buffer.fates, completed=len(metrics) == steps)
         return state, controller
 
     saved, ends = None, [*restarts, steps]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from rlconform.check_run.judge import judge_run
 from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.replay.slots import Failure
 from rlconform.grpo.trainers.stall_watchdog import StallError
 
-from .simulated_run import Faults, World, check_run, run_steps
+from .simulated_log import SimulatedLog
+from .simulated_run import Faults, Outcome, World, check_run, run_steps
+from .test_run_events import not_clean
 
 STEPS = 5
 SAMPLERS = ("in_order", "windowed", "ready_first", "weight_fifo")
@@ -38,6 +44,20 @@ def window_of(block: dict[str, Any]) -> int:
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_any_run_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
+    any_run(data, None)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
+        outcome = any_run(data, SimulatedLog(Path(folder), monkeypatch))
+        report = judge_run([Path(folder)])
+    # A run that ends early leaves rules undecided; nothing in it is wrong all the same.
+    assert not_clean(report, undecided=outcome.controller is not None) == []
+
+
+def any_run(data: st.DataObject, log: SimulatedLog | None) -> Outcome:
     prompts = data.draw(st.integers(1, 4), "prompts")
     sampler = data.draw(sampler_blocks(), "sampler")
     bound = window_of(sampler)
@@ -82,9 +102,11 @@ def test_any_run_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None
         train_s=data.draw(st.floats(0.0, 4.0), "training"),
         sync_s=data.draw(st.floats(0.0, 2.0), "sync"),
         faults=Faults(data.draw(failures, "failures"), {f"p{number}" for number in uniform}),
+        log=log,
     )
     outcome = run_steps(config, world, prompts=prompts, steps=STEPS, restarts=sorted(restarts))
     event(f"{sampler['name']}: {type(outcome.error).__name__}")
     assert not isinstance(outcome.error, StallError), outcome.error
     check_run(outcome, bound, STEPS)
     assert world.most_inflight <= config.max_inflight_prompts
+    return outcome

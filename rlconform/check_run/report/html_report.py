@@ -1,0 +1,50 @@
+"""The report as one HTML page without network access: verdict and anomalies first, then charts."""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from rlconform.check_run.judge import RunReport
+from rlconform.check_run.report.charts import fate_bars, staleness_chart, timeline
+from rlconform.check_run.report.words import (
+    OUTCOME_WORDS,
+    fates_in_words,
+    proof_in_words,
+    verdict_in_words,
+)
+from rlconform.check_run.verdict import RuleOutcome
+
+
+def render_run_page(report: RunReport) -> str:
+    """Return the page as HTML, with every string of the log escaped."""
+    environment = Environment(
+        loader=PackageLoader("rlconform.check_run.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    outcomes = {verdict.outcome for verdict in report.verdicts}
+    worst = next(
+        (one for one in (RuleOutcome.FAIL, RuleOutcome.INDETERMINATE) if one in outcomes),
+        RuleOutcome.PASS,
+    )
+    concerned = {
+        name for v in report.verdicts for anomaly in v.anomalies for name in anomaly.group_ids
+    }
+    return environment.get_template("page.html.j2").render(
+        report=report,
+        verdict=verdict_in_words(report),
+        worst=worst.value,
+        fates=fates_in_words(report),
+        words=OUTCOME_WORDS,
+        proof=proof_in_words,
+        timeline=timeline(report.overview.spans(), concerned),
+        chart=staleness_chart(report.steps, _bound(report)),
+        bars=fate_bars(report),
+    )
+
+
+def _bound(report: RunReport) -> int | None:
+    declared = report.declared.staleness if report.declared is not None else None
+    return declared.bound if declared is not None and declared.definition.value == "start" else None

@@ -1,0 +1,97 @@
+"""Opens the event log of a run, in the driver and in its actors, and declares the run.
+
+    trainer ── open_event_log ──▶ a file of the driver: run_started
+                              ──▶ one of each actor (``EventsActor``)
+
+An earlier part of the run may have left files in the folder. Its name is kept, its dead processes
+are reported, and without a checkpoint the run begins again at step 0.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from rlconform.events.left_over import left_over
+from rlconform.events.schema import Feature, RunStarted, StalenessBound, StalenessDefinition
+from rlconform.grpo.actors import RunActors
+from rlconform.grpo.checkpoint_folders import Checkpoints
+from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig, InOrderConfig
+from rlconform.grpo.events_actor import EventLogPlace
+from rlconform.grpo.run_events import RunEvents
+
+#: Calls of actors in a synchronous step, each of which may take ``cluster.timeout_s``.
+_CALLS_OF_A_STEP = 8
+
+
+def open_event_log(config: MasterConfig, actors: RunActors, *, plane: bool) -> RunEvents:
+    """Open the log in ``logger.events_dir``, or one that writes nothing without this option.
+
+    ``plane`` says whether the trainer has a data plane.
+    """
+    if config.logger.events_dir is None:
+        return RunEvents()
+    folder = Path(config.logger.events_dir).absolute()
+    run, dead = left_over(folder)
+    place = EventLogPlace(str(folder), run or f"{folder.name}-{uuid.uuid4().hex[:8]}")
+    events = RunEvents(place.writer("driver"))
+    events.begin(declared_run(config, plane=plane), dead)
+    if run is not None and Checkpoints(config.checkpointing).newest() is None:
+        events.resumed_from(0)
+    actors.open_events(place, events)
+    return events
+
+
+def declared_run(config: MasterConfig, *, plane: bool) -> RunStarted:
+    """Return what holds for the whole run."""
+    grpo = config.grpo
+    if config.async_rl is not None:
+        return declared_async_run(
+            config.async_rl, grpo.num_prompts_per_step, grpo.num_generations_per_prompt
+        )
+    features = [Feature.REWARD, Feature.SYNC, *[Feature.PLANE] * plane]
+    batches = grpo.dynamic_sampling_max_gen_batches if grpo.use_dynamic_sampling else 1
+    return RunStarted(
+        algorithm="grpo",
+        group_size=grpo.num_generations_per_prompt,
+        prompts_per_step=grpo.num_prompts_per_step,
+        staleness=StalenessBound(definition=StalenessDefinition.START, bound=0),
+        mixed_versions=False,
+        prompts_once=True,
+        rollout_deadline_s=config.cluster.timeout_s,
+        step_deadline_s=config.cluster.timeout_s * (_CALLS_OF_A_STEP + batches),
+        features=features,
+    )
+
+
+def declared_async_run(block: AsyncRLConfig, prompts: int, group_size: int) -> RunStarted:
+    """Return what holds for a whole asynchronous run."""
+    bound = max_staleness(block)
+    deadline = block.rollout_failure.generation_timeout_s
+    return RunStarted(
+        algorithm="grpo",
+        group_size=group_size,
+        prompts_per_step=prompts,
+        staleness=None
+        if bound is None
+        else StalenessBound(definition=StalenessDefinition.START, bound=bound),
+        mixed_versions=block.in_flight_weight_updates or block.partial_rollouts,
+        prompts_once=True,
+        prompts_for_step=isinstance(block.sampler, InOrderConfig),
+        capacity=block.max_buffered_rollouts,
+        rollout_deadline_s=deadline,
+        step_deadline_s=deadline + block.stall_watchdog.stall_timeout,
+        features=[Feature.REWARD, Feature.SYNC, Feature.PLANE],
+    )
+
+
+def max_staleness(block: AsyncRLConfig) -> int | None:
+    """Return the bound of the sampler in versions; None if only a custom one knows it."""
+    match block.sampler:
+        case CustomSamplerConfig():
+            return None
+        case InOrderConfig() as sampler:
+            return sampler.max_lookahead_versions
+        case sampler:
+            return sampler.max_staleness_versions
