@@ -146,7 +146,7 @@ class RolloutFinished(RowEvent, tag="rollout_finished", frozen=True, kw_only=Tru
 
 
 class RolloutFailed(RowEvent, tag="rollout_failed", frozen=True, kw_only=True):
-    """A sample came to nothing; it may be tried again with a higher attempt."""
+    """The generation of a sample failed; it may be tried again with a higher attempt."""
 
     cause: DropCause
     tokens: Tokens | None = None

@@ -11,7 +11,6 @@ Rollout workers write their own events, and so do policy workers and clients of 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -76,7 +75,7 @@ class RunEvents:
         self._open = True
         self._group_size = declared.group_size or 0
         self.writer.write(declared)
-        self.lost(left_over, "it ended without a word, before this part of the run began")
+        self.lost(left_over, "its file has no last line, and this part of the run began afterwards")
 
     def resumed_from(self, step: int, restored: Iterable[str] = ()) -> None:
         """The run goes on from the checkpoint of ``step``, with these groups and their rows."""
@@ -182,5 +181,5 @@ def _counts(fates: Mapping[str, int] | None) -> GroupCounts | None:
     """Return the framework's own counts of groups by fate."""
     if fates is None:
         return None
-    trained = Counter(fates)["trained"]
+    trained = fates.get("trained", 0)
     return GroupCounts(trained=trained, dropped=sum(fates.values()) - trained)

@@ -116,7 +116,7 @@ def test_a_resumed_run_trains_each_prompt_once(
         "checkpointing.save_period=3", f"async_rl.checkpoint_rows={rows}",
     )  # fmt: skip
     config = one_behind(*saved, "grpo.max_num_steps=6")
-    # It ends after step 4, without a word; step 4 is lost, and trained again.
+    # It ends after step 4 without a checkpoint of it, so step 4 is trained again.
     trainer = AsyncPlaneTrainer(config, runs.plane_actors, owner, attach)
     first = list(islice(fit(trainer), 4))[:3]
     trainer.shutdown()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -17,3 +17,8 @@ def put_large_step(new_partition: Callable[..., PartitionUnderTest]) -> Partitio
     part = new_partition(num_samples=len(STEP_IDS))
     part.put(STEP_IDS, x=torch.arange(len(STEP_IDS)))
     return part
+
+
+def first_wrong(wrong: Sequence[str], got: Mapping[str, object]) -> str:
+    """Return how many rows are wrong, and what the first of them has; "" if none is."""
+    return f"{len(wrong)} wrong, first {wrong[0]}: {got.get(wrong[0])}" if wrong else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation, leaning_on
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Target
 
@@ -29,3 +29,15 @@ def put_unless_refused(
 ) -> bool:
     """Put the columns; return whether the plane accepted them."""
     return unless_refused(target, lambda: part.put(ids, **columns)) is not None
+
+
+def put_or_leave_nothing(
+    part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
+) -> bool:
+    """Put the columns and return whether the plane accepted them; a refusal must store nothing."""
+    if put_unless_refused(part, target, ids, **columns):
+        return True
+    with leaning_on("PUT-16"):
+        for field in columns:
+            part.expect_absent(ids[:3], field)
+    return False

@@ -35,7 +35,7 @@ class StepGroups:
         self._events, self._actors, self._version = events, actors, version
         self._tolerance = tolerance
         self._causes: dict[str, DropCause] = {}  # by group, why it is dropped if it isn't chosen
-        self._chosen: list[str] = []
+        self._chosen: dict[str, None] = {}  # in the order of the step's rows
 
     def dispatched(self, problems: Sequence[Problem]) -> None:
         """These problems are given to generation."""
@@ -62,7 +62,7 @@ class StepGroups:
         """The step trains on these rows."""
         if not self._events.enabled:
             return
-        self._chosen = list(dict.fromkeys(map(group_of, rows.meta.sample_ids)))
+        self._chosen = dict.fromkeys(map(group_of, rows.meta.sample_ids))
         self._events.selected(self._chosen, self._version)
         for group_id, cause in self._causes.items():
             if group_id not in self._chosen:

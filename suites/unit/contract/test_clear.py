@@ -1,4 +1,4 @@
-"""CLEAR: a clear removes its rows, keeps all others, and releases memory."""
+"""CLEAR-01 to 03, 05, 06: a clear removes its rows, keeps all others, and releases memory."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,
-    expect_objects,
 )
 from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
-from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Target
-from rlconform.wire import object_array, stack_or_nest
+from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
@@ -161,82 +158,6 @@ def test_none_on_an_empty_partition_is_no_error(
     part.expect_labeled(IDS)
 
 
-@requirement("CLEAR-04", leans_on=("CLAIM-01",))
-def test_a_row_cleared_before_it_was_ready_is_not_completed_by_its_last_field(
-    part: PartitionUnderTest,
-) -> None:
-    """Planes that remember what a row still lacks take a new row of the id for the old one."""
-    ids = ["u0_g0", "u0_g1"]
-    part.put_labeled(ids, "x")
-    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "rows that lack y")
-    part.clear(ids[:1])
-    part.put_labeled(ids[:1], "y", version=1)
-    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "a new row with y alone")
-    part.put_labeled(ids[:1], "x", version=1)
-    got = part.claim("train", ["x", "y"]).sample_ids
-    expect_equal(got, ids[:1], "rows with both fields")
-
-
-@requirement("CLEAR-04")
-def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnderTest) -> None:
-    part.put_labeled(IDS, "x", "y", tags=[{"old": i} for i in IDS])
-    part.claim("train")
-    part.clear(IDS)
-    part.put_labeled(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
-    part.expect_labeled(IDS, "x", version=1)
-    expect_unreadable(lambda: part.get(IDS[:1], "y"), IDS[0], "y")
-    meta = part.claim("train")
-    expect_ids(meta, IDS, "ids that were put again, claimable")
-    expect_equal(tags_by_id(meta), {i: {"new": i} for i in IDS}, "tags after the clear")
-
-
-@requirement("CLEAR-04")
-def test_a_cleared_id_that_gets_tags_alone_has_none_of_its_old_ones(
-    part: PartitionUnderTest,
-) -> None:
-    part.put_labeled(IDS, tags=[{"old": i} for i in IDS])
-    part.clear(IDS)
-    part.put(IDS, [{"new": i} for i in IDS])
-    part.put_labeled(IDS, version=1)
-    got = tags_by_id(part.claim("train"))
-    expect_equal(got, {i: {"new": i} for i in IDS}, "tags put alone after the clear")
-
-
-@requirement("CLEAR-04")
-def test_a_cleared_id_can_be_put_again_with_larger_rows(part: PartitionUnderTest) -> None:
-    for version, width in enumerate((32, 1 << 18, 32)):
-        rows = labeled_rows(part.id, IDS, "x", version, width)
-        part.put(IDS, x=torch.stack(rows))
-        part.expect_rows(IDS, x=rows)
-        part.clear(IDS)
-
-
-@requirement("CLEAR-04")
-@pytest.mark.parametrize("by", ["ids", "none", "register"])
-def test_a_field_can_have_another_dtype_after_a_clear(part: PartitionUnderTest, by: str) -> None:
-    part.put(IDS, x=torch.ones(4, 2))
-    part.clear(None if by == "none" else IDS)
-    if by != "ids":  # clearing everything may end the registration
-        part.register()
-    others, integers = [f"next_{i}" for i in IDS], torch.arange(4)
-    part.put(others, x=integers)
-    part.expect_rows(others, x=list(integers))
-    expect_ids(part.claim("train"), others, "rows of the next step, of another dtype")
-
-
-@requirement("CLEAR-04")
-def test_an_id_that_is_put_again_has_none_of_its_old_objects(
-    new_partition: Callable[..., PartitionUnderTest], target: Target
-) -> None:
-    part, ids = new_partition(fields=["x", "log"]), IDS[:3]
-    if put_unless_refused(part, target, ids, log=object_array(["a", {"n": 1}, None])):
-        part.clear(ids)
-        part.put_labeled(ids)
-        expect_unreadable(lambda: part.get(ids[:1], "log"), ids[0], "log")
-        part.put(ids, log=object_array(["c", "d", {}]))
-        expect_objects(part.get(ids, "log"), "log", ["c", "d", {}])
-
-
 @requirement("CLEAR-05")
 def test_rows_with_different_fields_are_cleared_in_one_call(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS[:2], "x")
@@ -346,23 +267,6 @@ def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) 
 
     expect_bounded(run, size, 20)
     part.expect_rows(["stays"], x=[rows[0]])
-
-
-@requirement("CLEAR-04")
-@pytest.mark.parametrize("before", ["never_put", "cleared_already"])
-def test_an_id_cleared_while_absent_can_be_put_and_claimed(
-    part: PartitionUnderTest, before: str
-) -> None:
-    if before == "cleared_already":
-        part.put_labeled(IDS)
-        part.claim("train")
-        part.clear(IDS)
-    part.clear(IDS)
-    part.put_labeled(IDS, version=1, tags=[{"n": n} for n, _ in enumerate(IDS)])
-    meta = part.claim("train")
-    expect_ids(meta, IDS, "ids that were cleared while they were absent, claimable")
-    expect_equal(tags_by_id(meta), {i: {"n": n} for n, i in enumerate(IDS)}, "their tags")
-    part.expect_labeled(IDS, version=1)
 
 
 @requirement("CLEAR-03")

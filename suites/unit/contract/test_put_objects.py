@@ -1,9 +1,8 @@
-"""PUT-21, 25, 27, 28: objects and leaves that are no columns come back exactly, or are refused."""
+"""PUT-21, 25, 28: objects and leaves that are no columns come back exactly, or are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -27,9 +26,9 @@ from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
     batch_of,
 )
-from rlconform.certify.scenarios.refusable_objects import put_unless_refused
+from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
 from rlconform.contract import KVBatchMeta, Target
-from rlconform.wire import object_array, object_rows
+from rlconform.wire import object_array
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -62,18 +61,6 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 
 def as_stack(values: list[Any]) -> NonTensorStack:
     return NonTensorStack(*[NonTensorData(value) for value in values])
-
-
-def put_or_leave_nothing(
-    part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
-) -> bool:
-    """Put the columns and return whether the plane accepted them; a refusal must store nothing."""
-    if put_unless_refused(part, target, ids, **columns):
-        return True
-    with leaning_on("PUT-16"):
-        for field in columns:
-            part.expect_absent(ids[:3], field)
-    return False
 
 
 @requirement("PUT-21")
@@ -286,97 +273,6 @@ def test_a_nested_tensor_of_strided_layout_is_rejected_or_exact(part: PartitionU
             part.expect_absent(IDS)
     else:
         part.expect_rows(IDS, y=rows)
-
-
-# -- PUT-27: objects are copies -------------------------------------------------------------------
-
-
-def message_logs() -> list[Any]:
-    return [[{"role": "user", "content": f"{i}", "turns": [n]}] for n, i in enumerate(IDS)]
-
-
-def grow(log: Any) -> None:
-    """Change a message log at every depth, as an environment does."""
-    log[0]["content"] = "changed"
-    log[0]["turns"].append(None)
-    log.append({"role": "assistant"})
-
-
-@requirement("PUT-27", changes_results=True)
-def test_changing_the_callers_objects_changes_nothing_stored(
-    part: PartitionUnderTest, target: Target
-) -> None:
-    logs = message_logs()
-    if put_or_leave_nothing(part, target, IDS, log=object_array(logs)):
-        for log in logs:
-            grow(log)
-        expect_objects(part.get(IDS, "log"), "log", message_logs())
-
-
-@requirement("PUT-27", changes_results=True, leans_on=("PUT-13", "PUT-21"))
-@pytest.mark.parametrize("characters", [1, 20_000], ids=["short", "long"])
-def test_a_log_that_was_extended_is_put_again(
-    part: PartitionUnderTest, target: Target, characters: int
-) -> None:
-    """Planes that remember the encoding of an object by its identity store it as it was."""
-    logs = [[{"content": i * characters, "turns": [i]}] for i in IDS]
-    for turn in range(3):
-        if not put_or_leave_nothing(part, target, IDS, log=object_array(logs)):
-            return
-        expect_objects(part.get(IDS, "log"), "log", deepcopy(logs))
-        for log in logs:
-            log[0]["turns"].append(turn)
-            log.append({"content": "another", "turns": []})
-
-
-@requirement("PUT-27", changes_results=True)
-@pytest.mark.parametrize("read", ["get_samples", "get_data"])
-@pytest.mark.parametrize("asked", [IDS[:1], IDS, IDS[1:]], ids=["one_row", "all", "part"])
-def test_changing_objects_that_were_read_changes_nothing_stored(
-    part: PartitionUnderTest, target: Target, asked: list[str], read: str
-) -> None:
-    if not put_or_leave_nothing(part, target, IDS, log=object_array(message_logs())):
-        return
-    expected = [message_logs()[IDS.index(i)] for i in asked]
-    meta = KVBatchMeta(part.id, None, asked, fields=["log"])
-    batch = part.get_data(meta) if read == "get_data" else part.get(asked, "log")
-    expect_objects(batch, "log", expected)
-    for log in object_rows(batch.get("log"), len(asked)):
-        grow(log)
-    expect_objects(part.get(asked, "log"), "log", expected)
-    expect_objects(part.get(IDS, "log"), "log", message_logs())
-
-
-@requirement("PUT-27", changes_results=True)
-def test_changing_a_long_log_that_was_read_changes_nothing_stored(
-    part: PartitionUnderTest, target: Target
-) -> None:
-    def long_logs() -> list[Any]:
-        return [[{"content": f"{i} " + "t" * 50_000, "turns": []}] for i in IDS]
-
-    if put_or_leave_nothing(part, target, IDS, log=object_array(long_logs())):
-        for _ in range(3):
-            batch = part.get(IDS, "log")
-            expect_objects(batch, "log", long_logs())
-            for log in object_rows(batch.get("log"), len(IDS)):
-                grow(log)
-
-
-@requirement("PUT-27", changes_results=True)
-@pytest.mark.parametrize("puts", [1, 3], ids=["at_once", "row_by_row"])
-def test_one_object_put_for_several_rows_becomes_an_object_of_each(
-    part: PartitionUnderTest, target: Target, puts: int
-) -> None:
-    log, size = [{"role": "user", "turns": []}], len(IDS) // puts
-    for start in range(0, len(IDS), size):
-        ids = IDS[start : start + size]
-        if not put_or_leave_nothing(part, target, ids, log=object_array([log] * size)):
-            return
-    batch = part.get(IDS, "log")
-    first, *others = object_rows(batch.get("log"), len(IDS))
-    first[0]["turns"].append(1)
-    for index, other in enumerate(others, 1):
-        expect_equal(other, [{"role": "user", "turns": []}], f"row {index} after row 0 changed:")
 
 
 # -- PUT-28: objects of other types ---------------------------------------------------------------

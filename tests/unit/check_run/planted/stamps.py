@@ -69,11 +69,7 @@ def sample_has_versions_that_none_should_have(lines: Lines, _: Random) -> Lines 
 @found_by("versions")
 def start_is_stamped_ahead(lines: Lines, random: Random) -> Lines | None:
     """The version is bumped before it is applied."""
-    place = pick(random, places_of(lines, RolloutStarted))
-    if place is None:
-        return None
-    version = lines[place].event.weight_version
-    return changed(lines, place, weight_version=version + 1)
+    return _shifted(lines, pick(random, places_of(lines, RolloutStarted)), "weight_version", 1)
 
 
 @found_by("versions")
@@ -81,10 +77,7 @@ def start_is_stamped_at_submit(lines: Lines, random: Random) -> Lines | None:
     """The stamp is the version when the prompt was submitted."""
     places = places_of(lines, RolloutStarted)
     place = pick(random, [p for p in places if lines[p].event.weight_version])
-    if place is None:
-        return None
-    version = lines[place].event.weight_version
-    return changed(lines, place, weight_version=version - 1)
+    return _shifted(lines, place, "weight_version", -1)
 
 
 @found_by("versions")
@@ -93,11 +86,7 @@ def group_is_stamped_at_completion(lines: Lines, random: Random) -> Lines | None
     places = lasting(lines, Committed)
     started = {lines[p].event.group_id for p in lasting(lines, RolloutStarted)}
     places = [p for p in places if lines[p].event.group_id in started]
-    place = pick(random, places)
-    if place is None:
-        return None
-    version = lines[place].event.start_version
-    return changed(lines, place, start_version=version + 1)
+    return _shifted(lines, pick(random, places), "start_version", 1)
 
 
 @found_by("versions")
@@ -110,11 +99,7 @@ def weights_are_torn(lines: Lines, random: Random) -> Lines | None:
 @found_by("versions")
 def engine_is_ahead_of_the_trainer(lines: Lines, random: Random) -> Lines | None:
     """An engine reports a version that does not exist yet."""
-    place = pick(random, places_of(lines, WeightsApplied))
-    if place is None:
-        return None
-    version = lines[place].event.version
-    return changed(lines, place, version=version + 1)
+    return _shifted(lines, pick(random, places_of(lines, WeightsApplied)), "version", 1)
 
 
 @found_by("versions")
@@ -200,6 +185,13 @@ def reward_comes_after_the_commit(lines: Lines, random: Random) -> Lines | None:
         return None
     moved = lines[own[-1]]._replace(wall_ns=lines[place].wall_ns)
     return [*without(lines[: place + 1], own[-1:]), moved, *lines[place + 1 :]]
+
+
+def _shifted(lines: Lines, place: int | None, name: str, by: int) -> Lines | None:
+    """Add ``by`` to a field of the event at a place, if there is one."""
+    if place is None:
+        return None
+    return changed(lines, place, **{name: getattr(lines[place].event, name) + by})
 
 
 def _largest_lag(lines: Lines) -> int:

@@ -121,7 +121,7 @@ class Generation:
         self._answered()
 
     def failed(self, failure: Failure) -> None:
-        """Write that the rows came to nothing."""
+        """Write that the generation of the rows failed."""
         cause = DropCause(REASON_OF[failure].value)
         for row in range(GROUP):
             self._log.engine.write(RolloutFailed(group_id=self._group_id, row=row, cause=cause))
