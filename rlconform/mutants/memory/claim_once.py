@@ -185,3 +185,19 @@ def PutOfOtherDtypeIsNewRow(put: MethodCall) -> None:
             for row in known_rows(put):
                 for task in row.claimed_by:
                     give_back(partition_of(put), [row], task)
+
+
+@put_mutant("CLAIM-08", evidence="rows claimed again after a refused put")
+def PutRefusedGivesClaimsBack(put: MethodCall) -> None:
+    """Gives the rows of a put that it refuses back to the tasks that have claimed them.
+
+    Planes that undo a put by writing the rows anew, as rows that no task has claimed, do so.
+    """
+    try:
+        put()
+    except ValueError:
+        with put.plane._locked():
+            for row in known_rows(put):
+                for task in row.claimed_by:
+                    give_back(partition_of(put), [row], task)
+        raise

@@ -257,3 +257,17 @@ def StatusTasksByPrefix(status: MethodCall) -> bool:
     totals = [sum(n for task, n in claims if task.startswith(name)) for name in status.tasks]
     known = partition._produced > 0 and partition._tasks.issuperset(status.tasks)
     return status() or (known and min(totals) >= partition._produced)
+
+
+@clear_mutant("STAT-05", evidence="check_consumption_status", may_fail="STAT-01")
+def StatusTasksOfClearedRowsMixed(clear: MethodCall) -> None:
+    """Counts cleared rows by how many tasks claimed them, so tasks share a counter.
+
+    Planes that update the counters of a clear once for all rows in one state do so: a row that only
+    one task has claimed is in the same state as a row that only another task has claimed.
+    """
+    with clear.plane._locked():
+        tasks: dict[int, frozenset[str]] = {}
+        for row in known_rows(clear):
+            row.claimed_by = tasks.setdefault(len(row.claimed_by), row.claimed_by)
+        clear()
