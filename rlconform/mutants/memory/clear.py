@@ -212,7 +212,7 @@ class ClearKeepsMissingFields(MemoryEngine):
         super().put(partition_id, sample_ids, fields, tags)
         for (where, _, sample_id), lacking in self._lacks.items():
             if where == partition_id and sample_id in sample_ids:
-                lacking -= names_of(fields)
+                lacking.difference_update(names_of(fields))
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         ids, tags = super().claim(partition_id, task, names, rows, wait_s)

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.call import MethodCall, applied
-from rlconform.mutants.memory.column_helpers import is_dense, jagged
+from rlconform.mutants.memory.column_helpers import is_dense, jagged, mapped
 from rlconform.mutants.memory.helpers import (
     PrefetchesClaims,
     get_data_mutant,
@@ -81,6 +82,21 @@ def PutFirstObjectsKept(put: MethodCall) -> KVBatchMeta:
     again = [n for n in names & has if is_object_column(put.fields.get(n))]
     receipt = put(fields=put.fields.exclude(*again))
     return replace(receipt, fields=list(map(str, put.fields.keys())))
+
+
+@put_samples_mutant("PUT-13", evidence="row 0 of 'x' =")
+def PutBufferSentOnce(put: MethodCall) -> KVBatchMeta:
+    """Sends a tensor of 64 KiB or more once, so a buffer that is filled again keeps its old rows.
+
+    Clients that register the memory of a tensor for a transport while the tensor lives do so.
+    """
+    sent = put.notes.setdefault("sent", WeakTensorKeyDictionary())
+
+    def at_first(leaf: Tensor) -> Tensor:
+        first: Tensor = sent.setdefault(leaf, leaf.detach().clone())
+        return first
+
+    return put(fields=mapped(put.fields, at_first, lambda t: is_dense(t) and t.nbytes >= 1 << 16))
 
 
 def _put_as_first(put: MethodCall, as_known: Callable[[Tensor, torch.dtype], Tensor]) -> Any:

@@ -31,9 +31,9 @@ def AttachedDtypesKeptOverRegistration(put: MethodCall) -> KVBatchMeta:
     columns = {} if put.fields is None or put.plane._owner else dict(put.fields.items())
     known, rows = put.notes.setdefault(put.partition_id, ({}, set()))
     for name, leaf in columns.items():
-        if isinstance(leaf, Tensor) and not rows.issuperset(put.sample_ids):
-            if known.get(name, leaf.dtype) is not leaf.dtype:
-                raise ValueError(f"{name!r} was put as {known[name]}")
+        new = isinstance(leaf, Tensor) and not rows.issuperset(put.sample_ids)
+        if new and known.get(name, leaf.dtype) is not leaf.dtype:
+            raise ValueError(f"{name!r} was put as {known[name]}")
     receipt: KVBatchMeta = put()
     known.update((n, leaf.dtype) for n, leaf in columns.items() if isinstance(leaf, Tensor))
     rows.update(put.sample_ids)
