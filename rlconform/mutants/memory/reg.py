@@ -74,9 +74,16 @@ class RestoresCursors(MemoryClient):
     _tasks = State(dict[str, Names])
 
     def register_partition(
-        self, partition_id: str, fields: Names, num_samples: int, consumer_tasks: Names, **how: Any
+        self,
+        partition_id: str,
+        fields: Names,
+        num_samples: int,
+        consumer_tasks: Names,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
-        super().register_partition(partition_id, fields, num_samples, consumer_tasks, **how)
+        how = (num_samples, consumer_tasks, *args)
+        super().register_partition(partition_id, fields, *how, **kwargs)
         claimed = self._claimed.pop(partition_id, {})
         again = self.restores(self._tasks.get(partition_id, consumer_tasks), consumer_tasks)
         self._restored[partition_id] = claimed if again else {}
