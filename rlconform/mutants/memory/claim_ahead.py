@@ -58,7 +58,9 @@ class TakesRowsAhead(MemoryEngine):
 
 
 @engine_mutant(
-    "CLAIM-10", evidence="cleared", may_fail="CLAIM-02 CLAIM-15 CLEAR-01 CLEAR-04 REG-03 STAT-05"
+    "CLAIM-10",
+    evidence="cleared",
+    may_fail="CLAIM-02 CLAIM-15 CLEAR-01 CLEAR-03 CLEAR-04 REG-03 STAT-05",
 )
 class ClaimPrefetchesRows(TakesRowsAhead):
     """Claims twice the requested rows and returns the rest later, even if they were cleared."""

@@ -123,11 +123,5 @@ def ClaimsWaitInSixteenPlaces(claim: MethodCall) -> Claimed:
     """
     if claim.wait_s is None:
         return claim()
-    places = claim.notes.setdefault("places", threading.Semaphore(16))
-    deadline = time.monotonic() + claim.wait_s
-    if not places.acquire(timeout=min(claim.wait_s, threading.TIMEOUT_MAX)):
-        raise TimeoutError("no place is free")
-    try:
-        return claim(wait_s=max(0.0, deadline - time.monotonic()))
-    finally:
-        places.release()
+    with claim.notes.setdefault("places", threading.Semaphore(16)):
+        return claim()
