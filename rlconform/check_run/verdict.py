@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from rlconform._exit_codes import ExitCode
 from rlconform.check_run.anomaly import Basis, RecordKey, RunAnomaly
@@ -12,7 +12,7 @@ from rlconform.check_run.rule import Rule
 from rlconform.events.log_file import LogDefect
 
 
-class RuleOutcome(Enum):
+class RuleOutcome(StrEnum):
     """What a rule decides; only a whole log passes."""
 
     PASS = "pass"
