@@ -23,7 +23,14 @@ from rlconform.check_run.rules.staleness import StalenessWithinBound
 from rlconform.check_run.step_summaries import StepSummary
 from rlconform.check_run.verdict import RuleVerdict, sources_of, verdict_of
 from rlconform.events.reader import LogDefect, LogFileInfo, LogReader, log_files
-from rlconform.events.schema import GroupEvent, PromptDispatched, Record, RunEvent, RunStarted
+from rlconform.events.schema import (
+    GroupEvent,
+    PromptDispatched,
+    Record,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class RunReport:
     verdicts: tuple[RuleVerdict, ...]
     overview: Overview
     declared: RunStarted | None
+    ended: str | None = None  # reason of run_finished; None if the log has none
     files: tuple[LogFileInfo, ...] = ()
     holes: tuple[LogDefect, ...] = ()
     lags: dict[str, dict[int, int]] = field(default_factory=dict)  # groups by definition and lag
@@ -108,12 +116,18 @@ class RunJudge:
             tuple(verdict_of(rule, open_holes, stamped) for rule in self.rules),
             self.overview,
             ledger.run,
+            _reason(ledger.finished),
             tuple(files),
             tuple(open_holes),
             {name: dict(counts) for name, counts in stale.lags.items()} if stale else {},
             tuple(stale.steps.in_order()) if stale else (),
             dict(lively.idle_s) if lively else {},
         )
+
+
+def _reason(finished: Record | None) -> str | None:
+    event = finished.event if finished is not None else None
+    return event.reason if isinstance(event, RunFinished) else None
 
 
 def judge_records(records: Iterable[Record], rules: Sequence[type[Rule]] = ALL_RULES) -> RunReport:

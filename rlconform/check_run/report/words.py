@@ -19,6 +19,13 @@ OUTCOME_WORDS = {
 }
 
 
+#: What a verdict says of a run that ended before its last step.
+_END_WORDS = {
+    "failed": ", and it failed before its last step",
+    "cancelled": ", and it was cancelled before its last step",
+}
+
+
 def source_in_words(source: EventSource) -> str:
     """Return a process as text, such as ``rollout 1 (host-a, pid 201)``."""
     restarted = f", incarnation {source.incarnation}" if source.incarnation else ""
@@ -59,6 +66,10 @@ def proof_in_words(proof: tuple[Record | RecordKey, ...]) -> list[str]:
 
 def verdict_in_words(report: RunReport) -> str:
     """Return the verdict of the whole run as one sentence."""
+    return f"{_verdict(report)}{_END_WORDS.get(report.ended or '', '')}"
+
+
+def _verdict(report: RunReport) -> str:
     by_outcome: dict[RuleOutcome, list[str]] = {}
     for verdict in report.verdicts:
         by_outcome.setdefault(verdict.outcome, []).append(verdict.rule)
