@@ -100,20 +100,23 @@ class RunJudge:
         self._records += len(records)
 
     def report(
-        self, files: Sequence[LogFileInfo] = (), defects: Sequence[LogDefect] = ()
+        self,
+        hosts: int,
+        files: Sequence[LogFileInfo] = (),
+        defects: Sequence[LogDefect] = (),
     ) -> RunReport:
-        """Judge the end of the log, and return the verdicts."""
+        """Judge the end of the log, which several hosts may have written; return the verdicts."""
         ledger = self.ledger
         for rule in self.rules:
             rule.finish()
         open_holes = holes(list(defects), list(files), set(ledger.lost))
-        stamped = ledger.run is None or ledger.run.stamped
+        ordered = hosts < 2 or ledger.run is None or ledger.run.stamped
         stale = next((r for r in self.rules if isinstance(r, StalenessWithinBound)), None)
         lively = next((r for r in self.rules if isinstance(r, Liveness)), None)
         return RunReport(
             self._run,
             self._records,
-            tuple(verdict_of(rule, open_holes, stamped) for rule in self.rules),
+            tuple(verdict_of(rule, open_holes, ordered) for rule in self.rules),
             self.overview,
             ledger.run,
             _reason(ledger.finished),
@@ -135,7 +138,8 @@ def judge_records(records: Iterable[Record], rules: Sequence[type[Rule]] = ALL_R
     known = list(records)
     judge = RunJudge(rules)
     judge.feed(known)
-    return _with_proofs(judge.report(), {key_of(record): record for record in known})
+    report = judge.report(len({record.source.host for record in known}))
+    return _with_proofs(report, {key_of(record): record for record in known})
 
 
 def judge_run(paths: Iterable[Path], rules: Sequence[type[Rule]] = ALL_RULES) -> RunReport:
@@ -150,7 +154,8 @@ def judge_run(paths: Iterable[Path], rules: Sequence[type[Rule]] = ALL_RULES) ->
     judge = RunJudge(rules)
     for batch in reader.batches():
         judge.feed(batch)
-    report = judge.report(reader.files, reader.defects)
+    hosts = {info.source.host for info in reader.files if info.source is not None}
+    report = judge.report(len(hosts), reader.files, reader.defects)
     wanted = {
         key
         for verdict in report.verdicts

@@ -49,18 +49,21 @@ def _plain(value: Any) -> str:
     return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
-def record_in_words(record: Record | RecordKey, began_ns: int) -> str:
-    """Return a line of a proof: seconds since the first record of the proof, process, event."""
+def record_in_words(record: Record | RecordKey, began: int) -> str:
+    """Return a line of a proof: seconds since the first record of the proof, process, event.
+
+    The seconds are those of the causal clock: wall clocks of several hosts may differ.
+    """
     if isinstance(record, RecordKey):
         return f"(not found)  {source_in_words(record.source)} seq {record.seq}"
-    seconds = (record.wall_ns - began_ns) / 1e9
+    seconds = (record.clock - began) / 1e6
     where = f"{source_in_words(record.source)} seq {record.seq}"
     return f"{seconds:+.3f} s  {where}  {event_in_words(record)}"
 
 
 def proof_in_words(proof: tuple[Record | RecordKey, ...]) -> list[str]:
     """Return the lines of a proof."""
-    began = min((one.wall_ns for one in proof if isinstance(one, Record)), default=0)
+    began = min((one.clock for one in proof if isinstance(one, Record)), default=0)
     return [record_in_words(one, began) for one in proof]
 
 
