@@ -66,7 +66,8 @@ def judge_folder(name: str, folder: Path) -> JudgedRun:
 
 def judged_run(name: str, report: RunReport) -> JudgedRun:
     """Return a report of check-run in the form that a certificate has."""
-    if not report.records:
+    events = report.records - sum(info.closed for info in report.files)  # without log_closed
+    if not events:
         rules = [
             JudgedRule(v.rule, v.title, RuleOutcome.INDETERMINATE, [NO_EVENTS], "", 0, [])
             for v in report.verdicts
@@ -74,7 +75,7 @@ def judged_run(name: str, report: RunReport) -> JudgedRun:
         return JudgedRun(name, "The run wrote no events", 0, "", rules)
     rules = [_rule(verdict) for verdict in report.verdicts]
     verdict, groups = verdict_in_words(report), fates_in_words(report)
-    return JudgedRun(name, verdict, report.records, groups, rules)
+    return JudgedRun(name, verdict, events, groups, rules)
 
 
 def _rule(verdict: RuleVerdict) -> JudgedRule:
