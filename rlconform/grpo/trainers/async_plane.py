@@ -53,6 +53,7 @@ from rlconform.grpo.trainers.async_controller import (
     cancel_others,
 )
 from rlconform.grpo.trainers.base import StepResult, Trainer
+from rlconform.grpo.trainers.call_threads import CallThreads
 from rlconform.grpo.trainers.driver_step import validation_metrics
 from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION, PlanePolicy
 from rlconform.grpo.trainers.saved_rows import load_rows, save_rows
@@ -61,8 +62,8 @@ from rlconform.plane import mint_sample_ids
 
 _RUN = "async_run.json"
 _ROWS = "rows"
-#: Seconds that cancelled tasks of a failed run get to end.
-_LAST_TASKS_S = 10.0
+#: Seconds that cancelled tasks of a failed run, and then its calls in threads, get to end.
+_LAST_CALLS_S = 10.0
 
 
 class AsyncPlaneTrainer(Trainer):
@@ -108,6 +109,8 @@ class AsyncPlaneTrainer(Trainer):
         )
         self._loop = asyncio.Runner()
         self._loop_is_open = True
+        self._threads = CallThreads()
+        self._loop.get_loop().set_default_executor(self._threads)
 
     def step(self) -> StepResult:
         """Train one step, while prompts of later steps are generated."""
@@ -217,11 +220,15 @@ class AsyncPlaneTrainer(Trainer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what still runs in the event loop, without a call of an actor, and the event log."""
+        """End what still runs in the event loop, without a call of an actor, and the event log.
+
+        Calls in threads get some seconds, so that the log has their outcomes.
+        """
         if kind is not None and self._loop_is_open:
             self._loop_is_open = False
-            self._loop.run(cancel_others(_LAST_TASKS_S))
-            # ``Runner.close`` would wait for threads that wait for actors, which may never answer.
+            self._loop.run(cancel_others(_LAST_CALLS_S))
+            self._threads.wait(_LAST_CALLS_S)
+            # ``Runner.close`` would wait for threads whose calls may never be answered.
             self._loop.get_loop().close()
         super().end_after_error(kind, error, trace)
 
