@@ -76,6 +76,9 @@ class GroupPort:
                 self._alive.remove(index)
                 self._events.lost(self._actors.event_sources[index : index + 1], "it has died")
             raise self._sorted(group_id, error) from error
+        except asyncio.CancelledError:  # too late, or the run ends: nobody waits for the answer
+            self.abort([group_id])
+            raise
         finally:
             self._load[index] -= 1
             del self._worker_of[group_id]

@@ -130,7 +130,7 @@ class SimulatedWorker:
             if not self.alive:
                 raise RayActorError()
             for row in rows:
-                row.cut = _joined(row.cut, self._tokens(group_id, began, loop.time()))
+                row.cut = _joined(row.cut, self._tokens(row.sample_id, began, loop.time()))
             if stop.done():
                 legs.ended()
                 spent = self._spent_s.get(group_id, 0.0)
@@ -151,23 +151,23 @@ class SimulatedWorker:
             legs.ended()
             if self._plan.failures.get(group_id) is Failure.INFRA:
                 raise ConnectionError("planned")
-            return self._put(group_id, partition_id, rows)
+            return self._put(partition_id, rows)
         finally:
             del self.stops[group_id]
 
-    def _tokens(self, group_id: str, began: float, ended: float) -> Prefix:
+    def _tokens(self, sample_id: str, began: float, ended: float) -> Prefix:
         """Return the tokens of a row: one at the begin and one at the end, and more between."""
         between = min(int((ended - began) * _TOKENS_PER_S), _MOST_TOKENS)
         times = [began, *(began + (ended - began) * k / (between + 1) for k in range(1, between))]
         versions = [*map(self._version_at, times), self.version]
-        first = sum(map(ord, group_id))
+        first = sum(map(ord, sample_id))
         ids = torch.arange(first, first + len(versions))
         return Prefix(ids, torch.zeros(len(versions)), torch.tensor(versions))
 
     def _version_at(self, time: float) -> int:
         return next(version for since, version in reversed(self._changes) if since <= time)
 
-    def _put(self, group_id: str, partition_id: str, rows: Sequence[RolloutRow]) -> GroupRollout:
+    def _put(self, partition_id: str, rows: Sequence[RolloutRow]) -> GroupRollout:
         ids = [row.sample_id for row in rows]
         lengths = torch.tensor([len(row.responses[0]) for row in rows])
         width = int(lengths.max())
