@@ -71,9 +71,7 @@ class Liveness(Rule):
         if event.step_deadline_s is None:
             self.lacks("step_deadline_s in run_started")
 
-    def on_rollout_started(
-        self, _: RolloutStarted, record: Record, __: GroupLife | None
-    ) -> None:
+    def on_rollout_started(self, _: RolloutStarted, record: Record, __: GroupLife | None) -> None:
         """Something is generated."""
         self._last_rollout = record
 

@@ -1,4 +1,4 @@
-"""``Scenario``: the configuration of a simulated run, and what goes wrong and is handled rightly."""
+"""``Scenario``: the configuration of a simulated run, and what goes wrong in it."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rlconform.contract import KVBatchMeta
-from rlconform.grpo.algorithm.advantages import group_of
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.slots import Slot
 from rlconform.grpo.simulation.scenario import Scenario

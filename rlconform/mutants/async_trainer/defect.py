@@ -6,8 +6,8 @@ Each is a small subclass of a real class, with a decorator that says which rules
     class SweepSkipped(ReadyFirstSampler):
         '''Takes ready groups without dropping those that are too old.'''
 
-``planted`` puts the subclass in the place of the real one for the length of a block. All else of the
-trainer is real: see ``rlconform.grpo.simulation``, which runs it.
+``planted`` puts the subclass in the place of the real one for the length of a block. All else of
+the trainer is real: see ``rlconform.grpo.simulation``, which runs it.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class RetriedThoughCommitted(RolloutPump):
 
 @trainer_defect(
     "exactly_once", evidence="selected after it was trained on", seen="rllm",
-    when=Scenario(sampler="ready_first", seconds_of=quick),
+    when=Scenario(sampler="ready_first", seconds_of=quick), may="accounting",
 )  # fmt: skip
 class ReadyAgainAfterTraining(ReplayBuffer):
     """Leaves a group in the queue of ready ones when a step has trained on it."""

@@ -17,19 +17,23 @@ from rlconform.mutants.async_trainer.defect import hidden_defect
 class FreshestFirstIgnored(WindowedSampler):
     """Takes the oldest groups first, although the freshest are asked for."""
 
-    def _choose(self, version: int, most: int) -> list[str]:  # noqa: ARG002
+    def _choose(self, version: int, most: int) -> list[str]:
         return self._of_versions(oldest_first(self._buffer.ready_by_start(), most))
 
 
 @hidden_defect(
-    "a group's start may be stamped earlier than its first token, so its drop as stale may be right",
+    "a group may be stamped before its first token, so its drop as stale may be right",
     seen="SkyRL admission",
-    when=Scenario(sampler="windowed", options={
-        "in_flight_weight_updates": True,
-        "rollout_failure": {"max_stale_attempts_per_prompt": 50}}),
+    when=Scenario(
+        sampler="windowed",
+        options={
+            "in_flight_weight_updates": True,
+            "rollout_failure": {"max_stale_attempts_per_prompt": 50},
+        },
+    ),
 )
 class JudgedByDispatch(ReplayBuffer):
     """Counts the age of a group from its prompt's dispatch, so that good groups are dropped."""
 
-    def reserve(self, prompt: Prompt, weight_version: int) -> str:  # noqa: ARG002
+    def reserve(self, prompt: Prompt, weight_version: int) -> str:
         return super().reserve(prompt, prompt.dispatch_version)

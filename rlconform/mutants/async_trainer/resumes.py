@@ -37,7 +37,7 @@ class CheckpointForgetsInFlight(AsyncController):
     def saved(self) -> SavedRun:
         return replace(super().saved(), unfinished=[])
 
-    def note_checkpoint(self, *, with_rows: bool) -> None:  # noqa: ARG002
+    def note_checkpoint(self, *, with_rows: bool) -> None:
         ready = [group.prompt.group_id for group in self.saved().groups]
         self.buffer.events.checkpoint_saved(self.version, ready, [], self.buffer.fates)
 

@@ -88,7 +88,8 @@ class ShortStepWaits(PromptQueue):
         self._changed.notify()
 
 
-@trainer_defect("bias", evidence="expected dropped groups to have no more", seen="tinker#822, NeMo-RL#3599",
+@trainer_defect(
+    "bias", evidence="expected dropped groups to have no more", seen="tinker#822, NeMo-RL#3599",
     when=Scenario(
         sampler="windowed", seconds_of=half_slow, steps=20, options={
             "max_buffered_rollouts": 12, "max_inflight_prompts": 12, "rollout_failure": {

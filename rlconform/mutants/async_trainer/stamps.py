@@ -80,7 +80,9 @@ class StampedAheadOfTheEngine(RolloutEvents):
 
 @trainer_defect(
     "versions", evidence="to be dispatched at version", seen="prime-rl#3385, ray#63699",
-    when=Scenario(sampler="windowed", options=_IN_FLIGHT, sync_s=2.0, seconds_of=longer_than_sync),
+    when=Scenario(
+        sampler="ready_first", options=_IN_FLIGHT, sync_s=2.0, seconds_of=longer_than_sync
+    ),
     may="staleness",
 )  # fmt: skip
 class BumpedBeforeApplied(WeightSync):

@@ -27,7 +27,7 @@ class SweepSkipped(ReadyFirstSampler):
         super().__init__(buffer, window)
         self.max_staleness = None
 
-    async def evict(self, *, current_train_weight: int) -> int:  # noqa: ARG002
+    async def evict(self, *, current_train_weight: int) -> int:
         return 0
 
 
@@ -69,7 +69,7 @@ class QueueTimeNotCounted(WindowedSampler):
         super().__init__(buffer, window, freshest)
         self.max_staleness = None
 
-    async def evict(self, *, current_train_weight: int) -> int:  # noqa: ARG002
+    async def evict(self, *, current_train_weight: int) -> int:
         old = [
             slot.group_id
             for slot in self._buffer.slots(SlotState.READY)

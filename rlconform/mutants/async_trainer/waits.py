@@ -37,7 +37,7 @@ class ReadyGroupsNobodyTakes(ReadyFirstSampler):
 class WaitsForOneWeight(WeightFifoSampler):
     """Trains on groups of one version alone, so a step that a retry has divided never begins."""
 
-    def _choose(self, version: int, most: int) -> list[str]:  # noqa: ARG002
+    def _choose(self, version: int, most: int) -> list[str]:
         (oldest, count), *_ = self._buffer.ready_by_start() or [(0, 0)]
         return self._buffer.ready_of_start(oldest, most) if count >= most else []
 

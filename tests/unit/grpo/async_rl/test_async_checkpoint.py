@@ -16,7 +16,6 @@ from rlconform.grpo.simulation.loop import simulate
 from rlconform.grpo.simulation.world import World
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
 
-
 FITS: dict[str, Any] = {
     "expected_partition_id": "train", "expected_group_size": GROUP,
 }  # fmt: skip

@@ -40,7 +40,6 @@ from rlconform.integrations.nemo_rl import COVERAGE, EventSampler
 from rlconform.integrations.nemo_rl_plane import LoggedPlane, report_ended
 from rlconform.plane import mint_sample_ids
 
-
 OURS = "rlconform.grpo.replay.samplers"
 PROMPTS, STEPS = 4, 6
 
