@@ -85,6 +85,7 @@ class World:
         self.plane.register_partition(
             PARTITION, [INPUT_IDS, INPUT_LENGTHS], 64 * GROUP, ["train"], GROUP
         )
+        self.plane.clear_samples(sample_ids=None, partition_id=PARTITION)  # of a part before
         self.rows = set()
         self.events = RunEvents(self.log.writer("driver"))
         self.policy = self.log.writer("policy")

@@ -16,7 +16,6 @@ from rlconform.mutants.call import State
 
 @trainer_defect(
     "after_end", evidence="after they were cleared", seen="TransferQueue#149, NeMo-RL",
-    may="plane_ops",
 )  # fmt: skip
 class ClearedBeforeTraining(TrainPump):
     """Clears the rows of a chunk as soon as they are selected, before they are read."""
@@ -35,7 +34,6 @@ class ClearedBeforeTraining(TrainPump):
 
 @trainer_defect(
     "after_end", evidence="got trained after they were cleared", seen="TransferQueue#141, miles",
-    may="plane_ops",
 )  # fmt: skip
 class TrainedAfterClear(ReplayBuffer):
     """Clears the rows of a group while the step that has taken it trains."""
@@ -54,7 +52,7 @@ class TrainedAfterClear(ReplayBuffer):
 
 @trainer_defect(
     "after_end", evidence="no work after the run was finished", seen="slime#2176",
-    when=Scenario(sampler="windowed"), may="accounting liveness group_integrity versions reward",
+    when=Scenario(sampler="windowed"), may="accounting group_integrity",
 )  # fmt: skip
 class FinishedBeforeItsWork(AsyncController):
     """Ends the run while its workers go on to generate and to score."""

@@ -55,7 +55,6 @@ class InFlightPromptsSkipped(AsyncController):
 
 @trainer_defect(
     "exactly_once", evidence="to be trained on once", seen="verl#7759, verl#7762", when=_RESTART,
-    may="accounting",
 )  # fmt: skip
 class ReadyPromptsIssuedAgain(AsyncController):
     """Generates the prompts of ready groups once more after a restart, and keeps both."""

@@ -52,7 +52,7 @@ class RetriedWithoutBudget(PromptQueue):
 
 
 @trainer_defect("accounting", evidence="got neither", seen="verl#6975, prime-rl#3050",
-    when=Scenario(sampler="ready_first", failing=_P5_FAILS), may="liveness")  # fmt: skip
+    when=Scenario(sampler="ready_first", failing=_P5_FAILS))  # fmt: skip
 class DroppedSilently(RunEvents):
     """Drops a failed group and says nothing of it."""
 

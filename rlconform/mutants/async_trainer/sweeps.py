@@ -97,7 +97,6 @@ class GenerationsNotDrained(WeightSync):
         sampler="windowed", options={"in_flight_weight_updates": True}, seconds_of=half_slow,
         steps=10,
     ),
-    may="accounting exactly_once staleness",
 )  # fmt: skip
 class EvictedInFlight(WindowedSampler):
     """Drops groups that are being generated, whose generation goes on and is committed."""
