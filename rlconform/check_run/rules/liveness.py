@@ -60,6 +60,8 @@ class Liveness(Rule):
         self._sync = SyncProgress()
         self._idle: dict[str, Record] = {}  # the last idle time of each side
         self._last_rollout: Record | None = None  # the last that began or ended
+        # Idle times of the trainer in which nothing is generated, each after a last rollout.
+        self._unexplained: list[tuple[Record, Record]] = []
 
     def on_run_started(self, event: RunStarted, record: Record, _: GroupLife | None) -> None:
         """Deadlines hold from here."""
@@ -233,21 +235,29 @@ class Liveness(Rule):
             )  # fmt: skip
 
     def _check_generation(self, event: Idle, record: Record) -> None:
-        """Something is generated while the trainer waits, or its cause for not doing so is."""
+        """Something is generated while the trainer waits, or the generation says why not."""
+        if event.who == "generation":
+            begun = record.wall_ns - 1e9 * event.seconds
+            self._unexplained = [one for one in self._unexplained if one[1].wall_ns < begun]
+            return
         run, last, other = self.ledger.run, self._last_rollout, self._idle.get("generation")
-        if event.who != "trainer" or event.cause is not IdleCause.NO_READY_GROUPS or last is None:
-            return
         deadline = run.rollout_deadline_s if run is not None else None
-        nothing = min(event.seconds, _seconds(last, record))
-        if deadline is None or nothing <= deadline:
+        if deadline is None or last is None or event.cause is not IdleCause.NO_READY_GROUPS:
             return
-        if other is not None and _seconds(other, record) < nothing:
-            return  # the generation has been idle meanwhile, and says why
+        nothing = min(event.seconds, _seconds(last, record))
+        explained = other is not None and _seconds(other, record) < nothing
+        if nothing <= deadline or explained or self._ready_since is not None:
+            return
         rows = [row for group in self.ledger.groups.values() for row in group.rows.values()]
         if all(row.started is None or row.ended is not None for row in rows):
+            self._unexplained.append((last, record))
+
+    def at_end(self) -> None:
+        """No cause came later."""
+        for last, record in self._unexplained:
             self.report(
                 f"expected groups to be generated while the trainer waits for them; got "
-                f"{nothing:.0f} s in which nothing is generated, and no cause for it",
+                f"{_seconds(last, record):.0f} s in which nothing is generated, and no cause",
                 _STALLED, self.ledger.run_record, last, record, basis=Basis.ABSENCE,
             )  # fmt: skip
 

@@ -247,7 +247,8 @@ class SimulatedWorkers:
         elif isinstance(error, RayActorError):
             answer.set_exception(error)
         else:
-            answer.set_exception(RayTaskError("generate_group", str(error), error))
+            failed = RayTaskError("generate_group", str(error), error)  # type: ignore[no-untyped-call]
+            answer.set_exception(failed)
 
 
 def _joined(first: Prefix, second: Prefix) -> Prefix:

@@ -29,7 +29,7 @@ class SimulatedLog:
         return self._folder is not None
 
     def begin_part(self) -> None:
-        """Begin the run, or go on after a restart: another loop, whose time begins at 0."""
+        """Begin the run, or go on after a restart: another loop, with time from 0."""
         self._past_s, self._now_s = self._past_s + self._now_s + 1.0, 0.0
 
     def writer(self, role: str, rank: int = 0) -> EventWriter:

@@ -16,6 +16,7 @@ from rlconform.grpo.event_log import declared_async_run
 from rlconform.grpo.replay.budget import StepTooSmall, TooManySkippedPrompts
 from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.rollout.pump import TooManyUniformGroups
+from rlconform.grpo.run_events import RunEnd
 from rlconform.grpo.simulation.engines import GROUP
 from rlconform.grpo.simulation.loop import simulate
 from rlconform.grpo.simulation.world import PARTITION, World
@@ -28,7 +29,7 @@ TYPED_ERRORS = (TooManySkippedPrompts, StepTooSmall, TooManyUniformGroups, Stall
 
 
 @dataclass
-class Outcome:
+class SimulatedOutcome:
     """A run that has ended."""
 
     world: World
@@ -68,9 +69,10 @@ class SimulatedRun:
         finally:
             await controller.close()
             await world.end_part()
-            done = len(self.metrics) == self._steps
-            ended_early = "cancelled" if saved is not None else "failed"
-            events.finish("completed" if done else ended_early, controller.buffer.fates)
+            end: RunEnd = "failed" if saved is None else "cancelled"
+            if len(self.metrics) == self._steps:
+                end = "completed"
+            events.finish(end, controller.buffer.fates)
         return saved, controller
 
     def _controller(self, version: int) -> AsyncController:
@@ -107,7 +109,7 @@ class SimulatedRun:
 
 def run_steps(
     config: AsyncRLConfig, world: World, *, prompts: int, steps: int, restarts: Sequence[int] = ()
-) -> Outcome:
+) -> SimulatedOutcome:
     """Run ``steps`` steps; before each step in ``restarts`` start anew from a checkpoint."""
     with TemporaryDirectory() as folder:
         run = SimulatedRun(config, world, prompts, steps, Path(folder) / "rows")
@@ -117,5 +119,5 @@ def run_steps(
             try:
                 saved, controller = simulate(run.part(first, last, saved))
             except TYPED_ERRORS as error:
-                return Outcome(world, None, run.metrics, error)
-    return Outcome(world, controller, run.metrics)
+                return SimulatedOutcome(world, None, run.metrics, error)
+    return SimulatedOutcome(world, controller, run.metrics)

@@ -11,7 +11,7 @@ from typing import Any
 from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.replay.slots import Failure
 from rlconform.grpo.simulation.log import SimulatedLog
-from rlconform.grpo.simulation.run import Outcome, run_steps
+from rlconform.grpo.simulation.run import SimulatedOutcome, run_steps
 from rlconform.grpo.simulation.world import Faults, OpenPlane, World, memory_plane
 
 #: The samplers, each with a window of one version.
@@ -75,7 +75,7 @@ class Scenario:
             SimulatedLog(folder), open_plane,
         )  # fmt: skip
 
-    def run(self, folder: Path | None, open_plane: OpenPlane = memory_plane) -> Outcome:
+    def run(self, folder: Path | None, open_plane: OpenPlane = memory_plane) -> SimulatedOutcome:
         """Run it; the outcome has one of the errors with which a run may end, others are raised."""
         return run_steps(
             self.config(), self.world(folder, open_plane), prompts=self.prompts, steps=self.steps,

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from rlconform.grpo.simulation.scenario import Scenario
@@ -95,9 +94,10 @@ def hidden_defect(
 @contextmanager
 def planted(broken: type) -> Iterator[None]:
     """Put a class in the place of its base, in all modules of the trainer that use it."""
-    base: Any = broken.__mro__[1]
+    base = broken.__mro__[1]
+    replaced = base.__name__
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
-            if name.startswith("rlconform.grpo.") and vars(module).get(base.__name__) is base:
-                stack.enter_context(patch.object(module, base.__name__, broken))
+            if name.startswith("rlconform.grpo.") and vars(module).get(replaced) is base:
+                stack.enter_context(patch.object(module, replaced, broken))
         yield

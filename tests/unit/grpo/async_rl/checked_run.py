@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlconform.grpo.simulation.run import Outcome
+from rlconform.grpo.simulation.run import SimulatedOutcome
 
 
-def check_run(outcome: Outcome, bound: int, steps: int) -> None:
+def check_run(outcome: SimulatedOutcome, bound: int, steps: int) -> None:
     """Assert it."""
     world = outcome.world
     prompts = Counter(group_id.partition("-r")[0] for _, group_id in world.trained)

@@ -13,7 +13,7 @@ from rlconform.check_run.judge import judge_run
 from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.replay.slots import Failure
 from rlconform.grpo.simulation.log import SimulatedLog
-from rlconform.grpo.simulation.run import Outcome, run_steps
+from rlconform.grpo.simulation.run import SimulatedOutcome, run_steps
 from rlconform.grpo.simulation.world import Faults, World
 from rlconform.grpo.trainers.stall_watchdog import StallError
 
@@ -58,7 +58,7 @@ def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
     assert not_clean(report, undecided=outcome.controller is not None) == []
 
 
-def any_run(data: st.DataObject, log: SimulatedLog) -> Outcome:
+def any_run(data: st.DataObject, log: SimulatedLog) -> SimulatedOutcome:
     prompts = data.draw(st.integers(1, 4), "prompts")
     sampler = data.draw(sampler_blocks(), "sampler")
     bound = window_of(sampler)
