@@ -108,10 +108,10 @@ class VersionsTrue(Rule):
         self, event: PromptDispatched, record: Record, _: GroupLife | None
     ) -> None:
         """The trainer's version is one that it has published."""
-        known = [(one.version, one.record) for one in self._applied.values()]
-        if self._published is not None:
-            known.append(self._published)
-        newest = max(known, key=lambda one: one[0], default=None)
+        newest = self._published
+        if newest is None:  # nothing is published yet: engines began with these
+            begun_with = [(one.version, one.record) for one in self._applied.values()]
+            newest = max(begun_with, key=lambda one: one[0], default=None)
         if event.version is not None and newest is not None and event.version > newest[0]:
             self.report(
                 f"expected {event.group_id} to be dispatched at version {newest[0]} at most, as "

@@ -58,6 +58,19 @@ def test_a_dead_dataloader_ends_the_run_with_a_typed_error(fault: str) -> None:
         run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
 
 
+def test_a_generation_that_is_given_up_ends_in_its_worker_too() -> None:
+    """Otherwise it takes up the engine until its end, and puts rows that nobody clears."""
+    scenario = Scenario(
+        seconds_of=lambda group_id: 5000.0 if group_id == "p1" else 1.0,
+        options={"max_inflight_prompts": 1, "rollout_failure": {"generation_timeout_s": 30}},
+        steps=2,
+    )
+    outcome = scenario.run(None)
+    assert outcome.error is None
+    assert (1, "p1-r1") in [(step + 1, group_id) for step, group_id in outcome.world.trained]
+    assert outcome.world.most_inflight == 1
+
+
 def test_a_failed_transfer_ends_the_run() -> None:
     world = World(uneven, faults=Faults(transfers={2}))
     with pytest.raises(ConnectionError):
