@@ -74,6 +74,9 @@ class GroupPort:
         except RayActorError as error:
             self._actors.rollout_worker_died(index)
             raise self._sorted(group_id, error) from error
+        except asyncio.CancelledError:  # too late, or the run ends: nobody waits for the answer
+            self.abort([group_id])
+            raise
         finally:
             self._load[index] -= 1
             del self._worker_of[group_id]

@@ -121,8 +121,10 @@ class TrainPump:
         )
         if meta is None:
             self.idle.switch("no_ready_groups")
-            await self._buffer.changed.until(lambda: self._buffer.changed.count != seen)
-            self.idle.switch(None)
+            try:
+                await self._buffer.changed.until(lambda: self._buffer.changed.count != seen)
+            finally:  # a run that is stuck ends here
+                self.idle.switch(None)
             return
         taken = self._slots_of(meta, count, step)
         self._events.selected([slot.group_id for slot in taken], version)
