@@ -23,7 +23,7 @@ Column = tuple[str, tuple[str, ...], str]
 
 
 @ray_mutant("GET-10", evidence="row")
-class ClaimPrefetchesRows(RayStoreClient):
+class ClaimReadsRowsAhead(RayStoreClient):
     """Reads a claim's rows ahead, and answers ``get_data`` of the claim with them.
 
     Only a put or a clear of the same process drops them.
