@@ -87,7 +87,7 @@ class LateClientReadsDefaultDtype(SharesNotes):
 
 
 @ray_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-04 CLEAR-08 REG-03")
-class ClearAllSparesClaimedRows(SharesNotes):
+class ClearAllSparesRowsHeldElsewhere(SharesNotes):
     """Leaves rows out of a clear of all that another process has claimed and may still read."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
