@@ -1,0 +1,154 @@
+"""``InterplayMatrix`` runs scenarios until one breaks a requirement, and makes that one smaller.
+
+    check of a requirement ──▶ failure_of ──▶ batches, until one breaks it or all have run
+                                    │             └─▶ differences of other requirements are kept
+                                    └──▶ the scenario alone, then without its parts ──▶ the smallest
+
+All checks of a session share one matrix: a scenario runs once, and its last looks test many
+requirements. A failure is reported from the last run of the smallest scenario, with its calls only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+
+from rlconform.certify.interplay.covering import covering
+from rlconform.certify.interplay.processes import Processes
+from rlconform.certify.interplay.scenario import Scenario, draw
+from rlconform.certify.interplay.scenario_run import Batch, ScenarioRun, in_batches, run_batch
+from rlconform.certify.interplay.shared_partition import Difference
+from rlconform.certify.properties.excerpt import FailureReport
+
+#: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
+SCENARIOS, BATCH = 480, 12
+#: Most seconds of the plane's own calls for all batches, and of the checks on a busy machine.
+PLANE_S, SEARCH_S = 60.0, 180.0
+#: Most seconds for making one failing scenario smaller.
+SHRINK_S = 10.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The smallest batch found that breaks a requirement, and the report of its last run."""
+
+    batch: Batch
+    scenario: Scenario
+    report: FailureReport
+
+
+class InterplayMatrix:
+    """The scenarios of a session.
+
+    Args:
+        seed: Seeds the choice of scenarios.
+        effort: Share of the usual number of scenarios, in (0, 1].
+        groups, objects: Whether the plane claims whole groups, and carries object columns.
+    """
+
+    def __init__(self, seed: int, effort: float, *, groups: bool, objects: bool) -> None:
+        self.judged = 0  # scenarios that ran to their end
+        self._objects = objects
+        self._batches = planned(seed, max(1, round(SCENARIOS * effort)), groups)
+        self._seconds = self._plane_seconds = 0.0
+        self._over = False
+        self._failures: dict[str, Failure] = {}
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether there was no time for all scenarios."""
+        return self._late and not self._over
+
+    @property
+    def _late(self) -> bool:
+        return self._seconds > SEARCH_S or self._plane_seconds > PLANE_S
+
+    def failure_of(self, requirement: str, processes: Processes) -> Failure | None:
+        """Return the smallest scenario that breaks a requirement; None if none does."""
+        while requirement not in self._failures and not self._late:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._over = True
+                break
+            started, spent = time.monotonic(), processes.recording.plane_seconds
+            self._run(batch, processes)
+            self._seconds += time.monotonic() - started
+            self._plane_seconds += processes.recording.plane_seconds - spent
+        found = self._failures.get(requirement)
+        return found and _smaller(found, requirement, processes, self._objects)
+
+    def _run(self, batch: Batch, processes: Processes) -> None:
+        processes.recording.restart(writes_source=False)
+        for run in _run_and_clear(batch, processes, self._objects):
+            self.judged += run.difference is None
+            if run.difference is not None:
+                failure = _failure(batch, run, run.difference, processes)
+                self._failures.setdefault(run.difference.requirement, failure)
+
+
+def planned(seed: int, count: int, groups: bool) -> Iterator[Batch]:
+    """Yield the batches of so many scenarios, in an order that mixes their kinds."""
+
+    def possible(random: Random) -> Scenario | None:
+        drawn = draw(random, groups)
+        return drawn if drawn.possible else None
+
+    random = Random(f"interplay {seed}")
+    chosen = list(islice(covering(random, possible, Scenario.targets), count))
+    batches = in_batches(chosen, BATCH)
+    random.shuffle(batches)
+    yield from batches
+
+
+def _run_and_clear(batch: Batch, processes: Processes, objects: bool) -> list[ScenarioRun]:
+    try:
+        return list(run_batch(batch, processes, objects))
+    finally:
+        processes.clear()
+
+
+def _failure(batch: Batch, run: ScenarioRun, found: Difference, processes: Processes) -> Failure:
+    return Failure(batch, run.scenario, FailureReport.of(found.error, processes.recording))
+
+
+def _smaller(found: Failure, requirement: str, processes: Processes, objects: bool) -> Failure:
+    """Run the scenario alone and ever smaller ones, while they break the requirement."""
+    deadline = time.monotonic() + SHRINK_S
+
+    def failing(batch: Batch) -> Failure | None:
+        processes.recording.restart(writes_source=True)
+        for run in _run_and_clear(batch, processes, objects):
+            if run.difference is not None and run.difference.requirement == requirement:
+                return _failure(batch, run, run.difference, processes)
+        return None
+
+    smallest: Failure = found
+    alone = failing(Batch((found.scenario,), at_once=True))
+    if alone is None:
+        with suppress(StopIteration):
+            smallest = next(f for b in _fewer(found) if (f := failing(b)))
+        return smallest
+    progress = True
+    while progress:
+        progress = False
+        smallest = alone
+        for scenario in smallest.scenario.smaller():
+            if time.monotonic() > deadline:
+                break
+            if scenario.possible and (less := failing(Batch((scenario,), at_once=True))):
+                alone, progress = less, True
+                break
+    return smallest
+
+
+def _fewer(found: Failure) -> Iterator[Batch]:
+    """Yield the scenario beside one of its neighbours, then the whole batch again."""
+    for other in found.batch.scenarios:
+        if other is not found.scenario:
+            pair = tuple(s for s in found.batch.scenarios if s in {other, found.scenario})
+            yield Batch(pair, found.batch.at_once)
+    yield found.batch

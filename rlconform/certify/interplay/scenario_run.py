@@ -1,0 +1,162 @@
+"""Runs scenarios: one after the other, or several at once, step by step.
+
+    at once:  set_up of all ─▶ first looks of all ─▶ changes ─▶ [guest] ─▶ last looks of all
+
+Scenarios that run at once use the same ids in neighbouring partitions, so a plane that remembers
+something by less than the whole key mixes them up. A guest joins or leaves between the changes and
+the last looks, once for all scenarios of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.interplay.changes import make_change
+from rlconform.certify.interplay.looks import judge_claim, look, look_at_everything
+from rlconform.certify.interplay.processes import Processes
+from rlconform.certify.interplay.row_versions import LABELS, LATER, MORE
+from rlconform.certify.interplay.scenario import Scenario
+from rlconform.certify.interplay.shared_partition import Difference, SharedPartition
+from rlconform.certify.threads import BackgroundCall
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Scenarios that run together; ``at_once``: step by step, else one after the other."""
+
+    scenarios: tuple[Scenario, ...]
+    at_once: bool
+
+
+class ScenarioRun:
+    """One run of a scenario, whose steps are called in the order in which they are written."""
+
+    def __init__(self, scenario: Scenario, processes: Processes, objects: bool) -> None:
+        self.scenario = scenario
+        self.difference: Difference | None = None
+        self._part = SharedPartition(scenario, processes, objects)
+        self._settle_s = processes.timeouts.settle
+        self._waiting: BackgroundCall | None = None
+
+    def set_up(self) -> None:
+        """Register the partition and put its rows."""
+        with self._part.judging("call"):
+            self._part.register(self.scenario.registers)
+            self._part.put_first(self.scenario.writes)
+
+    def look_first(self) -> None:
+        """Look for the first time, or begin to wait."""
+        if self.scenario.looks == "wait":
+            self._begin_to_wait()
+        look(self._part, self.scenario.looks, self.scenario.looker)
+
+    def change_first(self) -> None:
+        """Make the first change."""
+        make_change(self._part, self.scenario.changes[0], self.scenario.changers[0])
+
+    def look_again(self) -> None:
+        """Look between two changes."""
+        if len(self.scenario.changes) > 1 and self.scenario.again:
+            look(self._part, self.scenario.looks, self.scenario.looker)
+
+    def change_again(self) -> None:
+        """Make the second change."""
+        for change, by in zip(self.scenario.changes[1:], self.scenario.changers[1:], strict=True):
+            make_change(self._part, change, by)
+
+    def look_last(self) -> None:
+        """Look at everything."""
+        if self._waiting is not None:
+            self._finish_waiting(self._waiting)
+        guest = self.scenario.guest
+        self._part.now.late, self._part.now.left = guest == "late", guest not in {"late", "none"}
+        look_at_everything(self._part, self.scenario.last, self.scenario.order)
+
+    def step(self, name: str) -> None:
+        """Run a step unless an earlier one has shown a difference."""
+        if self.difference is None:
+            try:
+                getattr(self, name)()
+            except Difference as found:
+                self.difference = found
+
+    # -- a claim that waits ----------------------------------------------------------------------
+
+    def _begin_to_wait(self) -> None:
+        part, task = self._part, self._part.tasks[0]
+        view, rows = part.view(self.scenario.looker), self._rows_awaited()
+        fields, timeout_s = self._fields_awaited(), view.timeouts.operation
+        self._waiting = BackgroundCall(
+            lambda: view.claim(task, fields, rows, blocking=True, timeout_s=timeout_s),
+            "the blocked claim",
+        )
+        early = self._waiting.returned_within(_ASLEEP_S)
+        part.expect("wake", not early, f"the claim to wait for {rows} rows", "an early answer")
+
+    def _finish_waiting(self, waiting: BackgroundCall) -> None:
+        """Expect the claim to return soon after the change, with the rows."""
+        part, looker = self._part, self.scenario.looker
+        with part.judging("wake"):
+            try:
+                meta = waiting.result(self._settle_s + part.view(looker).transport_s)
+            except TimeoutError as error:
+                due = f"the blocked claim to come back within {self._settle_s:g} s of the put"
+                raise ContractViolation(due, f"TimeoutError: {error}") from error
+        judge_claim(part, part.tasks[0], self._fields_awaited(), meta)
+        due = f"{self._rows_awaited()} rows of the woken claim"
+        part.expect("wake", len(meta.sample_ids) == self._rows_awaited(), due, meta.sample_ids)
+
+    def _fields_awaited(self) -> list[str]:
+        later = self.scenario.changes[-1] == "put_column"
+        return [LABELS, LATER] if later else [LABELS]
+
+    def _rows_awaited(self) -> int:
+        return 4 if self.scenario.changes[-1] == "put_column" else 4 + len(MORE)
+
+
+#: Seconds in which a claim that is to wait reaches the plane.
+_ASLEEP_S = 0.02
+
+STEPS = ("set_up", "look_first", "change_first", "look_again", "change_again", "look_last")
+
+
+def run_batch(batch: Batch, processes: Processes, objects: bool) -> Sequence[ScenarioRun]:
+    """Run the scenarios of a batch; each run has the difference that it showed, if any."""
+    runs = [ScenarioRun(each, processes, objects) for each in batch.scenarios]
+    if not batch.at_once:
+        for run in runs:
+            _run_steps([run], processes)
+        return runs
+    _run_steps(runs, processes)
+    return runs
+
+
+def _run_steps(runs: Sequence[ScenarioRun], processes: Processes) -> None:
+    guests = {run.scenario.guest for run in runs} - {"none"}
+    for step in STEPS:
+        if step == "look_last" and guests:
+            (processes.guest_attaches if guests == {"late"} else processes.guest_leaves)()
+        for run in runs:
+            run.step(step)
+
+
+def in_batches(scenarios: Sequence[Scenario], size: int) -> list[Batch]:
+    """Divide scenarios into batches, so that a batch has guests of one kind.
+
+    Without guests, every other batch runs its scenarios one after the other.
+    """
+    kinds: dict[str, list[Scenario]] = {}
+    for each in scenarios:
+        kind = each.guest if each.guest in {"none", "late"} else "leaves"
+        kinds.setdefault(kind, []).append(each)
+    cut = {
+        kind: [tuple(some[n : n + size]) for n in range(0, len(some), size)]
+        for kind, some in kinds.items()
+    }
+    return [
+        Batch(some, at_once=kind != "none" or number % 2 == 0)
+        for kind, batches in cut.items()
+        for number, some in enumerate(batches)
+    ]
