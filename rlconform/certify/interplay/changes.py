@@ -27,7 +27,7 @@ def make_change(part: SharedPartition, change: Change, process: int) -> None:
     """Make the change's calls; a change of rows puts rows if there are none."""
     part.now.change = change
     with part.judging("call"):
-        _CHANGES[change](part, process)
+        CHANGES_MADE[change](part, process)
 
 
 def _overwrite(fields: list[str] | None = None, width: int | None = None, step: int = 1) -> _Make:
@@ -166,7 +166,8 @@ def _refused_or_not(call: Callable[[], object]) -> bool:
 
 _Make = Callable[[SharedPartition, int], None]
 
-_CHANGES: dict[Change, _Make] = {
+#: The function of each change.
+CHANGES_MADE: dict[Change, _Make] = {
     "overwrite": _overwrite(),
     "overwrite_wider": _overwrite(width=WIDE),
     "overwrite_column": _overwrite([LABELS]),

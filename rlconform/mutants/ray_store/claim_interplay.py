@@ -9,7 +9,7 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.ray_store.claim import NoticesOwnPuts
-from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import interplay_mutant, ray_call_mutant
 from rlconform.mutants.types import Ids
 
 
@@ -18,6 +18,7 @@ from rlconform.mutants.types import Ids
     "CLAIM-05",
     evidence="the blocked claim to come back within",
     plane=NoticesOwnPuts,
+    interplay=True,
 )
 def ClaimWakesByNewRowsOnly(claim: MethodCall) -> KVBatchMeta:
     """Wakes a blocked claim on puts of the same process, and on new rows of another process.
@@ -41,7 +42,7 @@ def ClaimWakesByNewRowsOnly(claim: MethodCall) -> KVBatchMeta:
     return claim(timeout_s=0.0)
 
 
-@ray_mutant("CLEAR-04", evidence="claim", may_fail="CLAIM-02 CLAIM-15 REG-03")
+@interplay_mutant("CLEAR-04", evidence="claim", may_fail="CLAIM-02 CLAIM-15 REG-03")
 class RowsServedOnce(RayStoreClient):
     """Leaves rows out of a claim that the process has already got for the task.
 
@@ -64,7 +65,7 @@ class RowsServedOnce(RayStoreClient):
                 del self._served[key]
 
 
-@ray_mutant("STAT-02", evidence="status", may_fail="STAT-01 STAT-03 CLEAR-04 REG-03")
+@interplay_mutant("STAT-02", evidence="status", may_fail="STAT-01 STAT-03 CLEAR-04 REG-03")
 class StatusSkipsRowsClaimedHere(RayStoreClient):
     """Answers True without asking if the process has claimed every row that now exists.
 
@@ -93,7 +94,7 @@ class StatusSkipsRowsClaimedHere(RayStoreClient):
                 claimed.difference_update(list(claimed) if sample_ids is None else sample_ids)
 
 
-@ray_mutant("CLAIM-02", evidence="claim", may_fail="CLAIM-15")
+@interplay_mutant("CLAIM-02", evidence="claim", may_fail="CLAIM-15")
 class IncompleteGroupRemembered(RayStoreClient):
     """Leaves rows out of a claim whose group was incomplete at the process's last empty claim.
 

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta, UnknownField
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.ray_store.mutant import interplay_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, rows_of, stack_or_nest
 
@@ -22,7 +22,7 @@ _MAPPED_BYTES = 1 << 20
 Column = tuple[str, tuple[str, ...], str]
 
 
-@ray_mutant("GET-10", evidence="row")
+@interplay_mutant("GET-10", evidence="row")
 class ClaimReadsRowsAhead(RayStoreClient):
     """Reads a claim's rows ahead, and answers ``get_data`` of the claim with them.
 
@@ -53,7 +53,7 @@ class ClaimReadsRowsAhead(RayStoreClient):
         super().clear_samples(*args, **kwargs)
 
 
-@ray_mutant("GET-10", evidence="not produced")
+@interplay_mutant("GET-10", evidence="not produced")
 class UnproducedFieldRemembered(RayStoreClient):
     """Remembers that a partition lacks a field, until the same process puts the field."""
 
@@ -78,7 +78,7 @@ class UnproducedFieldRemembered(RayStoreClient):
         return receipt
 
 
-@ray_mutant("GET-10", evidence="row")
+@interplay_mutant("GET-10", evidence="row")
 class ObjectsFetchedByMetaKept(RayStoreClient):
     """Keeps the object columns that ``get_data`` has read, until the process clears rows."""
 
@@ -97,7 +97,7 @@ class ObjectsFetchedByMetaKept(RayStoreClient):
         super().clear_samples(*args, **kwargs)
 
 
-@ray_mutant("GET-10", evidence="row")
+@interplay_mutant("GET-10", evidence="row")
 class LargeColumnStaysMapped(RayStoreClient):
     """Keeps a large column mapped that it has read, and does not map its file again.
 
@@ -132,7 +132,7 @@ def _bytes_of(leaf: Any) -> int:
     return sum(row.numel() * row.element_size() for row in rows_of(leaf))
 
 
-@ray_mutant("GET-01", evidence="row", may_fail="GET-10")
+@interplay_mutant("GET-01", evidence="row", may_fail="GET-10")
 class ReaderKeepsWritersOrder(RayStoreClient):
     """Looks up once in which order a batch was put, and reads by these positions ever after.
 

@@ -13,7 +13,7 @@ from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta, UnknownField
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.ray_store.mutant import interplay_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
@@ -30,7 +30,7 @@ class SharesNotes(RayStoreClient):
         return json.dumps([self._connection._controller._actor_id.hex(), *key])
 
 
-@ray_mutant("LIFE-02", evidence="not produced")
+@interplay_mutant("LIFE-02", evidence="not produced")
 class CloseDropsWriteBacks(SharesNotes):
     """Drops the columns, when a client closes, that it has written to rows of other processes."""
 
@@ -63,7 +63,7 @@ class CloseDropsWriteBacks(SharesNotes):
         super().close()
 
 
-@ray_mutant("LIFE-06", evidence="of torch")
+@interplay_mutant("LIFE-06", evidence="of torch")
 class LateClientReadsDefaultDtype(SharesNotes):
     """Reads 16-bit floats as 32-bit ones from partitions registered before the client attached.
 
@@ -86,7 +86,7 @@ class LateClientReadsDefaultDtype(SharesNotes):
         return batch
 
 
-@ray_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-04 CLEAR-08 REG-03")
+@interplay_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-04 CLEAR-08 REG-03")
 class ClearAllSparesRowsHeldElsewhere(SharesNotes):
     """Leaves rows out of a clear of all that another process has claimed and may still read."""
 
@@ -111,7 +111,7 @@ class ClearAllSparesRowsHeldElsewhere(SharesNotes):
         return holder not in {None, process_id()}
 
 
-@ray_mutant("CLEAR-01", evidence="not to be readable", may_fail="GET-06 CLEAR-04 LIFE-07")
+@interplay_mutant("CLEAR-01", evidence="not to be readable", may_fail="GET-06 CLEAR-04 LIFE-07")
 class RefusedReadPinsRows(SharesNotes):
     """Leaves the rows pinned that a refused read had found before it met one that is unknown.
 

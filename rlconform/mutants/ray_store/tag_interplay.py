@@ -9,11 +9,11 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.ray_store.mutant import interplay_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 
 
-@ray_mutant("TAG-06", evidence="sequence_lengths")
+@interplay_mutant("TAG-06", evidence="sequence_lengths")
 class LengthsRememberedByProcess(RayStoreClient):
     """Reports the length that the process saw first for a row; the tags beside it are right."""
 
@@ -43,7 +43,7 @@ class LengthsRememberedByProcess(RayStoreClient):
         super().clear_samples(*args, **kwargs)
 
 
-@ray_mutant("TAG-01", evidence="tags", may_fail="TAG-03 TAG-06 TAG-07")
+@interplay_mutant("TAG-01", evidence="tags", may_fail="TAG-03 TAG-06 TAG-07")
 class TagsOfOthersRowsKeptBack(RayStoreClient):
     """Sends tags for rows of another process together with the next put of fields, not before."""
 
