@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.interplay.looks import claim_ready
 from rlconform.certify.interplay.row_versions import (
+    IDS,
     LABELS,
     LARGE,
     LATER,
@@ -49,12 +50,8 @@ def _change_dtype(part: SharedPartition, process: int) -> None:
 
 
 def _put_rows(part: SharedPartition, process: int) -> None:
-    new = [i for i in MORE if i not in part.model.rows]
+    new = [i for i in IDS if i not in part.model.rows]
     part.put(process, new or ROWS, part.fields, ["m"])
-
-
-def _put_half_group(part: SharedPartition, process: int) -> None:
-    part.put(process, MORE[:1], part.fields)
 
 
 def _put_column(part: SharedPartition, process: int) -> None:
@@ -176,7 +173,6 @@ CHANGES_MADE: dict[Change, _Make] = {
     "overwrite_large": _overwrite([LABELS], LARGE),
     "change_dtype": _change_dtype,
     "put_rows": _put_rows,
-    "put_half_group": _put_half_group,
     "put_column": _put_column,
     "put_nothing": _put_nothing,
     "tag": _tag("n"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.interplay.row_versions import LABELS, LATER, MORE, ROWS
-from rlconform.certify.interplay.scenario import Look
+from rlconform.certify.interplay.scenario import PARTS, Look
 from rlconform.certify.interplay.shared_partition import SharedPartition
 from rlconform.certify.properties.reference_model import group_of
 from rlconform.contract import BatchMeta, KVBatchMeta
@@ -15,8 +15,9 @@ from rlconform.contract import BatchMeta, KVBatchMeta
 
 def look(part: SharedPartition, what: Look, process: int) -> None:
     """Make the look's calls in a process, and judge the answers. ``wait`` is ``waiting``'s."""
-    if what in _LOOKS:
-        _LOOKS[what](part, process)
+    for one in PARTS.get(what, (what,)):
+        if one in _LOOKS:
+            _LOOKS[one](part, process)
 
 
 def look_at_everything(part: SharedPartition, process: int, order: int) -> None:

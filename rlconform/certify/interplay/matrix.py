@@ -25,7 +25,7 @@ from rlconform.certify.interplay.shared_partition import Difference
 from rlconform.certify.properties.excerpt import FailureReport
 
 #: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
-SCENARIOS, BATCH = 480, 12
+SCENARIOS, BATCH = 600, 12
 #: Most seconds of the plane's own calls for all batches, and of the checks on a busy machine.
 PLANE_S, SEARCH_S = 60.0, 180.0
 #: Most seconds for making one failing scenario smaller.

@@ -8,27 +8,35 @@ scenario too: that makes a failing one smaller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, get_args
 
-#: What a process asks for. ``wait`` begins a claim that must wake up at the change.
+#: What a process asks for. ``see`` are all looks that claim nothing, ``take`` claims of all rows,
+#: ``take_some`` other claims. ``wait`` begins a claim that must wake up at the change.
 Look = Literal[
-    "nothing", "read", "read_few", "read_missing", "claim", "claim_some", "claim_later", "status",
-    "fetch", "wait",
+    "nothing", "see", "take", "take_some", "wait",
+    "read", "read_few", "read_missing", "status", "claim", "claim_some", "claim_later", "fetch",
 ]  # fmt: skip
+
+#: Looks that consist of other looks.
+PARTS: Mapping[Look, tuple[Look, ...]] = {
+    "see": ("read", "read_few", "read_missing", "status"),
+    "take": ("claim", "fetch"),
+    "take_some": ("claim_some", "claim_later", "fetch"),
+}
 
 #: What a process does to the partition; ``changes.py`` makes the calls.
 Change = Literal[
     "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
-    "overwrite_large", "change_dtype", "put_rows", "put_half_group", "put_column", "put_nothing",
+    "overwrite_large", "change_dtype", "put_rows", "put_column", "put_nothing",
     "tag", "tag_again", "tag_lengths", "clear_some", "clear_all", "clear_own", "reuse_ids",
     "start_anew", "start_with_other_schema", "register_again", "claim", "claim_other_task",
     "use_neighbour", "refused_put", "refused_read", "refused_claim", "refused_registration",
 ]  # fmt: skip
 
-#: What the rows are: dense, jagged, in groups of two, or a megabyte together.
+#: What the rows are: dense, jagged, in groups of two of which one lacks a row, or a megabyte.
 Layout = Literal["dense", "jagged", "groups", "large"]
 
 #: A process that attaches before the last look, or closes its client before it; in which role.
@@ -42,6 +50,23 @@ GUESTS: tuple[Guest, ...] = get_args(Guest)
 #: The processes by number; the last one is the guest.
 PROCESSES = ("the owner", "attached 1", "attached 2", "attached 3")
 GUEST = 3
+
+#: Changes of one kind. A change is of the kind with its own name if none lists it.
+_KINDS: Mapping[str, tuple[Change, ...]] = {
+    "rewrite": (
+        "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
+        "overwrite_large", "change_dtype",
+    ),
+    "put": ("put_rows", "put_column"),
+    "tag": ("tag", "tag_again", "tag_lengths"),
+    "clear": ("clear_some", "clear_all"),
+    "start": ("start_anew", "start_with_other_schema"),
+    "claim": ("claim", "claim_other_task"),
+    "refused": (
+        "refused_put", "refused_read", "refused_claim", "refused_registration", "put_nothing",
+    ),
+}  # fmt: skip
+KIND_OF = {change: kind for kind, changes in _KINDS.items() for change in changes}
 
 #: Changes that end a waiting claim.
 WAKING: tuple[Change, ...] = ("put_rows", "put_column")
@@ -78,12 +103,15 @@ class Scenario:
     dtype: int = 0
     order: int = 0
 
-    @property
-    def relation(self) -> str:
-        """Who of looker and changer is the same process, and who looks in the end."""
-        last = {self.changers[-1]: "changer", self.looker: "looker", GUEST: "guest"}
-        pair = "same" if self.looker in self.changers else "apart"
-        return f"{pair}, {last.get(self.last, 'third')}"
+    def relation(self, changer: int) -> tuple[object, ...]:
+        """Return which of the processes are the same, seen from one that makes a change."""
+        last = {self.looker: "looker", changer: "changer", GUEST: "guest"}
+        return (
+            self.writes == changer,
+            self.looker == changer,
+            self.writes == self.looker,
+            last.get(self.last, "another"),
+        )
 
     @property
     def possible(self) -> bool:
@@ -93,26 +121,22 @@ class Scenario:
             if self.layout == "groups" or self.guest == "looker" or not idle:
                 return False
             return self.changes[-1] in WAKING
-        halves = "put_half_group" in self.changes
-        return len({*self.changers, self.looker, self.last}) > 1 and (
-            not halves or self.layout == "groups"
-        )
+        return len({*self.changers, self.looker, self.last}) > 1
 
     def targets(self) -> frozenset[tuple[object, ...]]:
         """Return the combinations that the scenario covers."""
-        seen_before = self.changes if self.again else self.changes[:1]
-        covered: set[tuple[object, ...]] = {("chain", *self.changes), ("guest", self.guest)}
-        for change in seen_before:
-            covered.add(("look", self.looks, change, self.relation))
-            covered.add(("look", self.looks, change, self.layout))
+        kinds = [KIND_OF.get(change, change) for change in self.changes]
+        covered: set[tuple[object, ...]] = {
+            ("chain", *kinds, len({*self.changers})),
+            ("look", self.looks, self.layout),
+            ("look", self.looks, self.guest),
+            ("who", self.registers, self.writes, self.looker),
+        }
         for change, by in zip(self.changes, self.changers, strict=True):
-            covered.add(("writer", change, self.writes == by, self.writes == self.last))
+            covered.add(("who", self.looks, change, self.relation(by)))
             covered.add(("guest", change, self.guest))
-            covered.add(("kind", change, self.layout, self.dtype))
+            covered.add(("rows", change, self.layout, self.dtype % 2))
             covered.add(("order", change, self.order))
-        covered.add(("guest", self.looks, self.guest))
-        covered.add(("who", self.writes, self.looker, self.changers[-1], self.last))
-        covered.add(("who", self.registers, self.writes))
         return frozenset(covered)
 
     def smaller(self) -> Iterator[Scenario]:
@@ -125,6 +149,8 @@ class Scenario:
                     yield replace(one, last=self.looker)
         if self.looks != "nothing":
             yield replace(self, looks="nothing")
+        for part in PARTS.get(self.looks, ()):
+            yield replace(self, looks=part)
         if self.again and len(self.changes) > 1:
             yield replace(self, again=False)
         if self.guest not in {"none", "late"}:
@@ -172,26 +198,30 @@ class Scenario:
 
 def draw(random: Random, groups: bool) -> Scenario:
     """Draw a scenario, possible or not; ``groups``: whether the plane claims whole groups."""
-    layouts = LAYOUTS if groups else [each for each in LAYOUTS if each != "groups"]
-    guest = random.choice([*GUESTS, "none", "none", "none", "late"])
+    layouts = [each for each in LAYOUTS if groups or each != "groups"]
+    guest = random.choice([*GUESTS, "none", "none", "none", "none", "late"])
     chain = random.choice([1, 2, 2, 2, 2])
+    looks: Look = random.choice(["nothing", "see", "see", "take", "take", "take_some", "wait"])
+    changes = tuple(random.choice(CHANGES) for _ in range(chain))
+    if looks == "wait":
+        changes = (*(random.choice(IDLE) for _ in changes[1:]), random.choice(WAKING))
 
     def process(role: str) -> int:
         return GUEST if guest == role else random.randrange(GUEST)
 
     looker, changers = process("looker"), tuple(process("changer") for _ in range(chain))
-    last = GUEST if guest == "late" else random.choice([looker, looker, *changers, *range(GUEST)])
+    staying = [each for each in (looker, looker, *changers, 0, 1, 2) if each != GUEST]
     return Scenario(
-        looks=random.choice(LOOKS),
-        changes=tuple(random.choice(CHANGES) for _ in range(chain)),
+        looks=looks,
+        changes=changes,
         registers=random.choice([0, 0, *range(GUEST)]),
         writes=process("writer"),
         looker=looker,
         changers=changers,
-        last=last if guest == "late" or last != GUEST else random.randrange(GUEST),
+        last=GUEST if guest == "late" else random.choice(staying),
         again=random.random() < 0.8,
         guest=guest,
-        layout=random.choice(list(layouts)),
+        layout=random.choice(layouts),
         dtype=random.randrange(4),
         order=random.randrange(4),
     )

@@ -121,9 +121,10 @@ class SharedPartition:
         self.model.put(ids, fields, version, tags)
 
     def put_first(self, process: int) -> None:
-        """Put the rows that a step begins with, with their tags."""
+        """Put the rows that a step begins with, with their tags; a group lacks its last row."""
         lengths = [INPUT_LENGTHS] if self.scenario.dtype % 2 == 0 else []
-        self.put(process, ROWS, self.fields, ["m", *lengths])
+        rows = ROWS if self.group_size == 1 else ROWS[:-1]
+        self.put(process, rows, self.fields, ["m", *lengths])
 
     def clear(self, process: int, ids: Sequence[str]) -> None:
         """Clear these rows."""
