@@ -19,7 +19,7 @@ CANDIDATES = 24
 def covering(
     random: Random, draw: Callable[[Random], T | None], targets: Callable[[T], frozenset[Hashable]]
 ) -> Iterator[T]:
-    """Yield candidates without end, each with as many new ``targets`` as ``CANDIDATES`` offer.
+    """Yield candidates, each of them with as many new ``targets`` as ``CANDIDATES`` draws offer.
 
     ``draw`` returns None for a candidate that is not possible.
     """

@@ -20,7 +20,12 @@ from random import Random
 from rlconform.certify.interplay.covering import covering
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.scenario import Scenario, draw
-from rlconform.certify.interplay.scenario_run import Batch, ScenarioRun, in_batches, run_batch
+from rlconform.certify.interplay.scenario_run import (
+    ScenarioBatch,
+    ScenarioRun,
+    in_batches,
+    run_batch,
+)
 from rlconform.certify.interplay.shared_partition import Difference
 from rlconform.certify.properties.excerpt import FailureReport
 
@@ -35,10 +40,10 @@ SHRINK_S = 10.0
 
 
 @dataclass(frozen=True)
-class Failure:
+class InterplayFailure:
     """The smallest batch found that breaks a requirement, and the report of its last run."""
 
-    batch: Batch
+    batch: ScenarioBatch
     scenario: Scenario
     report: FailureReport
 
@@ -58,7 +63,7 @@ class InterplayMatrix:
         self._batches = planned(seed, max(1, round(SCENARIOS * effort)), groups)
         self._seconds = self._plane_seconds = 0.0
         self._over = False
-        self._failures: dict[str, Failure] = {}
+        self._failures: dict[str, InterplayFailure] = {}
 
     @property
     def cut_short(self) -> bool:
@@ -69,7 +74,7 @@ class InterplayMatrix:
     def _late(self) -> bool:
         return self._seconds > SEARCH_S or self._plane_seconds > PLANE_S
 
-    def failure_of(self, requirement: str, processes: Processes) -> Failure | None:
+    def failure_of(self, requirement: str, processes: Processes) -> InterplayFailure | None:
         """Return the smallest scenario that breaks a requirement; None if none does."""
         while requirement not in self._failures and not self._late:
             batch = next(self._batches, None)
@@ -83,7 +88,7 @@ class InterplayMatrix:
         found = self._failures.get(requirement)
         return found and _smaller(found, requirement, processes, self._objects)
 
-    def _run(self, batch: Batch, processes: Processes) -> None:
+    def _run(self, batch: ScenarioBatch, processes: Processes) -> None:
         processes.recording.restart(writes_source=False)
         for run in _run_and_clear(batch, processes, self._objects):
             self.judged += run.difference is None
@@ -92,7 +97,7 @@ class InterplayMatrix:
                 self._failures.setdefault(run.difference.requirement, failure)
 
 
-def planned(seed: int, count: int, groups: bool) -> Iterator[Batch]:
+def planned(seed: int, count: int, groups: bool) -> Iterator[ScenarioBatch]:
     """Yield the batches of so many scenarios; the first ones cover most, for a slow plane."""
 
     def possible(random: Random) -> Scenario | None:
@@ -105,30 +110,34 @@ def planned(seed: int, count: int, groups: bool) -> Iterator[Batch]:
         yield from in_batches(some, BATCH)
 
 
-def _run_and_clear(batch: Batch, processes: Processes, objects: bool) -> list[ScenarioRun]:
+def _run_and_clear(batch: ScenarioBatch, processes: Processes, objects: bool) -> list[ScenarioRun]:
     try:
         return list(run_batch(batch, processes, objects))
     finally:
         processes.clear()
 
 
-def _failure(batch: Batch, run: ScenarioRun, found: Difference, processes: Processes) -> Failure:
-    return Failure(batch, run.scenario, FailureReport.of(found.error, processes.recording))
+def _failure(
+    batch: ScenarioBatch, run: ScenarioRun, found: Difference, processes: Processes
+) -> InterplayFailure:
+    return InterplayFailure(batch, run.scenario, FailureReport.of(found.error, processes.recording))
 
 
-def _smaller(found: Failure, requirement: str, processes: Processes, objects: bool) -> Failure:
+def _smaller(
+    found: InterplayFailure, requirement: str, processes: Processes, objects: bool
+) -> InterplayFailure:
     """Run the scenario alone and ever smaller ones, while they break the requirement."""
     deadline = time.monotonic() + SHRINK_S
 
-    def failing(batch: Batch) -> Failure | None:
+    def failing(batch: ScenarioBatch) -> InterplayFailure | None:
         processes.recording.restart(writes_source=True)
         for run in _run_and_clear(batch, processes, objects):
             if run.difference is not None and run.difference.requirement == requirement:
                 return _failure(batch, run, run.difference, processes)
         return None
 
-    smallest: Failure = found
-    alone = failing(Batch((found.scenario,), at_once=True))
+    smallest: InterplayFailure = found
+    alone = failing(ScenarioBatch((found.scenario,), at_once=True))
     if alone is None:
         with suppress(StopIteration):
             smallest = next(f for b in _fewer(found) if (f := failing(b)))
@@ -140,16 +149,16 @@ def _smaller(found: Failure, requirement: str, processes: Processes, objects: bo
         for scenario in smallest.scenario.smaller():
             if time.monotonic() > deadline:
                 break
-            if scenario.possible and (less := failing(Batch((scenario,), at_once=True))):
+            if scenario.possible and (less := failing(ScenarioBatch((scenario,), at_once=True))):
                 alone, progress = less, True
                 break
     return smallest
 
 
-def _fewer(found: Failure) -> Iterator[Batch]:
+def _fewer(found: InterplayFailure) -> Iterator[ScenarioBatch]:
     """Yield the scenario beside one of its neighbours, then the whole batch again."""
     for other in found.batch.scenarios:
         if other is not found.scenario:
             pair = tuple(s for s in found.batch.scenarios if s in {other, found.scenario})
-            yield Batch(pair, found.batch.at_once)
+            yield ScenarioBatch(pair, found.batch.at_once)
     yield found.batch

@@ -42,7 +42,8 @@ Layout = Literal["dense", "jagged", "groups", "large"]
 #: A process that attaches before the last look, or closes its client before it; in which role.
 Guest = Literal["none", "late", "writer", "looker", "changer"]
 
-LOOKS: tuple[Look, ...] = get_args(Look)
+#: The looks of drawn scenarios, the last ones twice; smaller scenarios have parts of them.
+FIRST_LOOKS: tuple[Look, ...] = ("nothing", "wait", "take_some", "see", "take", "see", "take")
 CHANGES: tuple[Change, ...] = get_args(Change)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 GUESTS: tuple[Guest, ...] = get_args(Guest)
@@ -201,7 +202,7 @@ def draw(random: Random, groups: bool) -> Scenario:
     layouts = [each for each in LAYOUTS if groups or each != "groups"]
     guest = random.choice([*GUESTS, "none", "none", "none", "none", "late"])
     chain = random.choice([1, 2, 2, 2, 2])
-    looks: Look = random.choice(["nothing", "see", "see", "take", "take", "take_some", "wait"])
+    looks: Look = random.choice(FIRST_LOOKS)
     changes = tuple(random.choice(CHANGES) for _ in range(chain))
     if looks == "wait":
         changes = (*(random.choice(IDLE) for _ in changes[1:]), random.choice(WAKING))

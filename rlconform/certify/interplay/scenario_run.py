@@ -23,7 +23,7 @@ from rlconform.certify.threads import BackgroundCall
 
 
 @dataclass(frozen=True)
-class Batch:
+class ScenarioBatch:
     """Scenarios that run together; ``at_once``: step by step, else one after the other."""
 
     scenarios: tuple[Scenario, ...]
@@ -122,7 +122,7 @@ _ASLEEP_S = 0.02
 STEPS = ("set_up", "look_first", "change_first", "look_again", "change_again", "look_last")
 
 
-def run_batch(batch: Batch, processes: Processes, objects: bool) -> Sequence[ScenarioRun]:
+def run_batch(batch: ScenarioBatch, processes: Processes, objects: bool) -> Sequence[ScenarioRun]:
     """Run the scenarios of a batch; each run has the difference that it showed, if any."""
     runs = [ScenarioRun(each, processes, objects) for each in batch.scenarios]
     if not batch.at_once:
@@ -142,7 +142,7 @@ def _run_steps(runs: Sequence[ScenarioRun], processes: Processes) -> None:
             run.step(step)
 
 
-def in_batches(scenarios: Sequence[Scenario], size: int) -> list[Batch]:
+def in_batches(scenarios: Sequence[Scenario], size: int) -> list[ScenarioBatch]:
     """Divide scenarios into batches, so that a batch has guests of one kind.
 
     Without guests, every other batch runs its scenarios one after the other.
@@ -156,7 +156,7 @@ def in_batches(scenarios: Sequence[Scenario], size: int) -> list[Batch]:
         for kind, some in kinds.items()
     }
     return [
-        Batch(some, at_once=kind != "none" or number % 2 == 0)
+        ScenarioBatch(some, at_once=kind != "none" or number % 2 == 0)
         for kind, batches in cut.items()
         for number, some in enumerate(batches)
     ]
