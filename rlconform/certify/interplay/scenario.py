@@ -182,7 +182,7 @@ class Scenario:
     def describe(self) -> str:
         """Return the steps in words, with the process that makes each."""
         who = PROCESSES
-        steps = [f"{who[self.registers]} registers", f"{who[self.writes]} puts the rows"]
+        steps = [f"{who[self.registers]} registers", f"{who[self.writes]} puts {self.layout} rows"]
         look = f"{who[self.looker]} looks ({self.looks})"
         if self.looks != "nothing":
             steps.append(look)

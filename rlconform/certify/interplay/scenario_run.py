@@ -17,9 +17,10 @@ from rlconform.certify.interplay.changes import make_change
 from rlconform.certify.interplay.looks import judge_claim, look, look_at_everything
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.row_versions import LABELS, LATER, MORE
-from rlconform.certify.interplay.scenario import Scenario
+from rlconform.certify.interplay.scenario import Change, Scenario
 from rlconform.certify.interplay.shared_partition import Difference, SharedPartition
 from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import BatchMeta
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class ScenarioRun:
         self._part = SharedPartition(scenario, processes, objects)
         self._settle_s = processes.timeouts.settle
         self._waiting: BackgroundCall | None = None
+        self._changed_at = 0.0  # on the clock that all processes share
 
     def set_up(self) -> None:
         """Register the partition and put its rows."""
@@ -54,7 +56,7 @@ class ScenarioRun:
 
     def change_first(self) -> None:
         """Make the first change."""
-        make_change(self._part, self.scenario.changes[0], self.scenario.changers[0])
+        self._make(self.scenario.changes[:1], self.scenario.changers[:1])
 
     def look_again(self) -> None:
         """Look between two changes."""
@@ -63,8 +65,7 @@ class ScenarioRun:
 
     def change_again(self) -> None:
         """Make the second change."""
-        for change, by in zip(self.scenario.changes[1:], self.scenario.changers[1:], strict=True):
-            make_change(self._part, change, by)
+        self._make(self.scenario.changes[1:], self.scenario.changers[1:])
 
     def look_last(self) -> None:
         """Look at everything."""
@@ -73,6 +74,11 @@ class ScenarioRun:
         guest = self.scenario.guest
         self._part.now.late, self._part.now.left = guest == "late", guest not in {"late", "none"}
         look_at_everything(self._part, self.scenario.last, self.scenario.order)
+
+    def _make(self, changes: Sequence[Change], changers: Sequence[int]) -> None:
+        for change, by in zip(changes, changers, strict=True):
+            make_change(self._part, change, by)
+            self._changed_at = self._part.view(by).last_end
 
     def step(self, name: str) -> None:
         """Run a step unless an earlier one has shown a difference."""
@@ -88,22 +94,25 @@ class ScenarioRun:
         part, task = self._part, self._part.tasks[0]
         view, rows = part.view(self.scenario.looker), self._rows_awaited()
         fields, timeout_s = self._fields_awaited(), view.timeouts.operation
-        self._waiting = BackgroundCall(
-            lambda: view.claim(task, fields, rows, blocking=True, timeout_s=timeout_s),
-            "the blocked claim",
-        )
+
+        def claim() -> tuple[BatchMeta, float]:
+            return view.claim(task, fields, rows, blocking=True, timeout_s=timeout_s), view.last_end
+
+        self._waiting = BackgroundCall(claim, "the blocked claim")
         early = self._waiting.returned_within(_ASLEEP_S)
         part.expect("wake", not early, f"the claim to wait for {rows} rows", "an early answer")
 
     def _finish_waiting(self, waiting: BackgroundCall) -> None:
         """Expect the claim to return soon after the change, with the rows."""
-        part, looker = self._part, self.scenario.looker
+        part, view = self._part, self._part.view(self.scenario.looker)
+        due = f"the blocked claim to come back within {self._settle_s:g} s of the put"
         with part.judging("wake"):
             try:
-                meta = waiting.result(self._settle_s + part.view(looker).transport_s)
+                meta, ended = waiting.result(view.call_s + self._settle_s)
             except TimeoutError as error:
-                due = f"the blocked claim to come back within {self._settle_s:g} s of the put"
                 raise ContractViolation(due, f"TimeoutError: {error}") from error
+        late = ended - self._changed_at
+        part.expect("wake", late <= self._settle_s, due, f"its answer after {late:.1f} s")
         judge_claim(part, part.tasks[0], self._fields_awaited(), meta)
         due = f"{self._rows_awaited()} rows of the woken claim"
         part.expect("wake", len(meta.sample_ids) == self._rows_awaited(), due, meta.sample_ids)

@@ -86,7 +86,7 @@ class LateClientReadsDefaultDtype(SharesNotes):
         return batch
 
 
-@interplay_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLAIM-10")
+@interplay_mutant("CLEAR-03", evidence="as some are cleared", may_fail="CLAIM-10")
 class ClearAllSparesRowsHeldElsewhere(SharesNotes):
     """Leaves rows out of a clear of all that another process has claimed and may still read."""
 
@@ -111,7 +111,7 @@ class ClearAllSparesRowsHeldElsewhere(SharesNotes):
         return holder not in {None, process_id()}
 
 
-@interplay_mutant("CLEAR-01", evidence="not to be readable", may_fail="GET-06 CLAIM-10")
+@interplay_mutant("CLEAR-01", evidence="as some are cleared", may_fail="GET-06 CLAIM-10")
 class RefusedReadPinsRows(SharesNotes):
     """Leaves the rows pinned that a refused read had found before it met one that is unknown.
 

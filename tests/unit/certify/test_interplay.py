@@ -161,8 +161,8 @@ def test_a_scenario_without_its_guest_has_no_process_that_leaves(role: str) -> N
 
 def test_a_description_names_the_processes_in_the_order_of_their_steps() -> None:
     assert PLAIN.describe() == (
-        "attached 1 registers; attached 2 puts the rows; attached 1 looks (claim); the owner makes "
-        "the change overwrite; attached 1 looks (claim) again; attached 2 makes the change "
+        "attached 1 registers; attached 2 puts jagged rows; attached 1 looks (claim); the owner "
+        "makes the change overwrite; attached 1 looks (claim) again; attached 2 makes the change "
         "clear_some; attached 1 looks at everything"
     )
 
