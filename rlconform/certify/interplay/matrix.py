@@ -63,6 +63,7 @@ class InterplayMatrix:
         self._batches = planned(seed, max(1, round(SCENARIOS * effort)), groups)
         self._seconds = self._plane_seconds = 0.0
         self._over = False
+        self._works = True  # False once the plane has stopped working: nothing more is judged
         self._failures: dict[str, InterplayFailure] = {}
 
     @property
@@ -76,7 +77,7 @@ class InterplayMatrix:
 
     def failure_of(self, requirement: str, processes: Processes) -> InterplayFailure | None:
         """Return the smallest scenario that breaks a requirement; None if none does."""
-        while requirement not in self._failures and not self._late:
+        while requirement not in self._failures and self._works and not self._late:
             batch = next(self._batches, None)
             if batch is None:
                 self._over = True
@@ -86,15 +87,20 @@ class InterplayMatrix:
             self._seconds += time.monotonic() - started
             self._plane_seconds += processes.recording.plane_seconds - spent
         found = self._failures.get(requirement)
-        return found and _smaller(found, requirement, processes, self._objects)
+        if found is None or not self._works:
+            return found
+        return _smaller(found, requirement, processes, self._objects)
 
     def _run(self, batch: ScenarioBatch, processes: Processes) -> None:
         processes.recording.restart(writes_source=False)
-        for run in _run_and_clear(batch, processes, self._objects):
-            self.judged += run.difference is None
+        runs = _run_and_clear(batch, processes, self._objects)
+        for run in runs:
             if run.difference is not None:
                 failure = _failure(batch, run, run.difference, processes)
                 self._failures.setdefault(run.difference.requirement, failure)
+        right = sum(run.difference is None for run in runs)
+        self.judged += right
+        self._works = right == len(runs) or processes.work()
 
 
 def planned(seed: int, count: int, groups: bool) -> Iterator[ScenarioBatch]:

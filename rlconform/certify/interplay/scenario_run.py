@@ -146,9 +146,20 @@ def _run_steps(runs: Sequence[ScenarioRun], processes: Processes) -> None:
     guests = {run.scenario.guest for run in runs} - {"none"}
     for step in STEPS:
         if step == "look_last" and guests:
-            (processes.guest_attaches if guests == {"late"} else processes.guest_leaves)()
+            _move_guest(runs, processes, late=guests == {"late"})
         for run in runs:
             run.step(step)
+
+
+def _move_guest(runs: Sequence[ScenarioRun], processes: Processes, late: bool) -> None:
+    """Let the guest attach late, or leave; an error of the plane ends all runs."""
+    try:
+        (processes.guest_attaches if late else processes.guest_leaves)()
+    except Exception as error:
+        if not processes.raised_by_plane(error):
+            raise
+        for run in runs:
+            run.difference = run.difference or Difference("LIFE-06" if late else "LIFE-02", error)
 
 
 def in_batches(scenarios: Sequence[Scenario], size: int) -> list[ScenarioBatch]:
