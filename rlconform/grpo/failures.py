@@ -16,3 +16,7 @@ class DataFailure(ValueError):
 
 class TornWeights(RuntimeError):
     """The policy and the rollout workers don't hold the same weights after a refit."""
+
+
+class RewardFailure(RuntimeError):
+    """A row has no reward: its scorer raised, was too late, or gave a reward that isn't finite."""

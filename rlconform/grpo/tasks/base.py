@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from rlconform.grpo.config import DataConfig
 
@@ -31,6 +31,8 @@ class Problem:
     uid: str
     messages: tuple[Mapping[str, str], ...]
     answer: str
+    data_source: str = ""  # name of the data set, by which a reward function may choose its rule
+    extra_info: Mapping[str, Any] = field(default_factory=dict)  # of this problem alone
 
 
 @dataclass(frozen=True)
