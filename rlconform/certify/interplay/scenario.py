@@ -69,6 +69,9 @@ _KINDS: Mapping[str, tuple[Change, ...]] = {
 }  # fmt: skip
 KIND_OF = {change: kind for kind, changes in _KINDS.items() for change in changes}
 
+#: How often the looker itself makes the second change, with what it knows from before the first.
+_ANSWERS = 0.2
+
 #: Changes that end a waiting claim.
 WAKING: tuple[Change, ...] = ("put_rows", "put_column")
 #: Changes that leave the partition as it is, so that a waiting claim keeps waiting.
@@ -133,6 +136,9 @@ class Scenario:
             ("look", self.looks, self.guest),
             ("who", self.registers, self.writes, self.looker),
         }
+        knows = self.again and self.looks not in {"nothing", "wait"}
+        if knows and self.looker == self.changers[-1] != self.changers[0]:
+            covered.add(("answer", self.changes[0], kinds[-1], self.writes == self.looker))
         for change, by in zip(self.changes, self.changers, strict=True):
             covered.add(("who", self.looks, change, self.relation(by)))
             covered.add(("guest", change, self.guest))
@@ -211,6 +217,8 @@ def draw(random: Random, groups: bool) -> Scenario:
         return GUEST if guest == role else random.randrange(GUEST)
 
     looker, changers = process("looker"), tuple(process("changer") for _ in range(chain))
+    if chain > 1 and guest != "changer" and random.random() < _ANSWERS:
+        changers = (changers[0], looker)
     staying = [each for each in (looker, looker, *changers, 0, 1, 2) if each != GUEST]
     return Scenario(
         looks=looks,
