@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.interplay.looks import claim_ready
 from rlconform.certify.interplay.row_versions import (
+    EXTRA,
     IDS,
     LABELS,
     LARGE,
@@ -105,6 +106,7 @@ def _start_with_other_schema(part: SharedPartition, process: int) -> None:
     part.tasks = OTHER_TASKS
     part.values.dtype += 1
     part.values.jagged = not part.values.jagged
+    part.fields = [*(name for name in part.fields if name != EXTRA), EXTRA]
     part.register(process)
     part.put_first(process)
 

@@ -18,8 +18,9 @@ from rlconform.wire import object_array, stack_or_nest
 ROWS = ("u_g0", "u_g1", "v_g0", "v_g1")
 MORE = ("w_g0", "w_g1")
 IDS = (*ROWS, *MORE)
-#: A field of labels, one of numbers, one of objects, and one of labels that is put later.
-LABELS, NUMBERS, OBJECTS, LATER = "x", "y", "log", "z"
+#: A field of labels, one of numbers, one of objects; one of labels that is put later, and one that
+#: only another schema has.
+LABELS, NUMBERS, OBJECTS, LATER, EXTRA = "x", "y", "log", "z", "extra"
 
 DTYPES = (torch.int64, torch.bfloat16, torch.int32, torch.float32)
 
