@@ -1,18 +1,15 @@
 """The asynchronous controller on a simulated clock, with an engine and a plane made of dicts.
 
-The controller, its pumps, buffer and samplers are the real ones. Time jumps to the next timer as
-soon as nothing else can run, so a run of hours takes milliseconds. A run without a next timer is a
-deadlock, and raises.
+The controller, its pumps, buffer and samplers are the real ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.config.async_rl import AsyncRLConfig
@@ -25,46 +22,13 @@ from rlconform.grpo.trainers.async_controller import AsyncController, Ports, Run
 from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.plane import mint_sample_ids
 
+from ..simulated_loop import simulate
 from .simulated_log import SimulatedLog
 
-T = TypeVar("T")
 GROUP = 2
 
 #: Errors with which a run may end.
 TYPED_ERRORS = (TooManySkippedPrompts, StepTooSmall, TooManyUniformGroups, StallError)
-
-
-class Deadlock(AssertionError):
-    """Every coroutine waits for another, and no timer runs."""
-
-
-class _JumpingSelector(selectors.SelectSelector):
-    loop: SimulatedLoop
-
-    def select(self, timeout: float | None = None) -> Any:
-        if timeout is None:
-            raise Deadlock("every coroutine waits, and no timer runs")
-        self.loop.now += max(timeout, 0.0)
-        return super().select(0)
-
-
-class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        selector = _JumpingSelector()
-        selector.loop = self
-        super().__init__(selector)
-
-    def time(self) -> float:
-        return self.now
-
-
-def simulate(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a simulated clock."""
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        return runner.run(coroutine)
 
 
 @dataclass

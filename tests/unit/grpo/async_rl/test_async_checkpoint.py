@@ -13,7 +13,8 @@ from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.replay.errors import RestoreError
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
 
-from .simulated_run import GROUP, World, simulate
+from ..simulated_loop import simulate
+from .simulated_run import GROUP, World
 
 FITS: dict[str, Any] = {
     "expected_partition_id": "train", "expected_group_size": GROUP,
