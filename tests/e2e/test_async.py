@@ -15,13 +15,13 @@ from rlconform.contract import DataPlaneClient
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.compare_runs import differences
 from rlconform.grpo.config import MasterConfig, load_config
+from rlconform.grpo.failures import WorkerLost
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerLost
 
 #: An engine rounds by its batch, so both runs generate group by group.
 BY_GROUP = "generation.batch_size=8"

@@ -21,14 +21,13 @@ from rlconform.certify.target import open_target
 from rlconform.contract.fields import INPUT_IDS
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClusterConfig, MasterConfig
-from rlconform.grpo.failures import DataFailure, ModelFailure, TornWeights
+from rlconform.grpo.failures import DataFailure, ModelFailure, TornWeights, WorkerLost
 from rlconform.grpo.generation import GenerationEngine, ShouldStop, never_stop
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS
 from rlconform.grpo.tasks import Problem, build_task
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerLost
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -5,8 +5,8 @@
         ▲  waits for its own row        │ one for each          └──▶ RewardWorker 1
         └── Reward, or RewardFailure ◀──┘ rollout worker
 
-Each rollout worker has an executor of its own; none is an actor that all of them call. The rows of a
-group end in one process at about the same time, so they make full batches there, and a batch costs
+Each rollout worker has an executor of its own, instead of one actor that all of them call. The rows
+of a group end in one process at about the same time, so they fill batches there, and a batch costs
 one call of an actor instead of one per row. The bounded queue makes the process wait that produces
 the rows, and there is no further process whose death would end all rewards. In return, an executor
 knows only its own batches when it chooses the worker with the fewest rows; a worker has at most
@@ -18,12 +18,11 @@ from __future__ import annotations
 from math import isfinite
 
 from rlconform.grpo.config import RewardModelConfig
-from rlconform.grpo.failures import RewardFailure
+from rlconform.grpo.failures import RewardFailure, WorkerLost
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
 from rlconform.grpo.rewards.batching_executor import BatchingError, BatchingExecutor, NoRunnerLeft
 from rlconform.grpo.rewards.reward_model import RowScore, RowToScore
 from rlconform.grpo.rewards.reward_workers import RewardWorkers
-from rlconform.grpo.workers.worker_group import WorkerLost
 
 #: Batches that a reward worker has of one rollout worker: one that it runs, and the next one.
 BATCHES_PER_WORKER = 2

@@ -1,11 +1,12 @@
 """``RewardModel``: a sequence classification model that scores whole rows, and can rest.
 
-    rows ── chat template, tokenizer ──▶ ids, padded on the right ── model ──▶ score at the last token
+    rows ── chat template, tokenizer ──▶ ids, padded on the right ── model ──▶ scores
     sleep ──▶ the weights leave the device         wake, or the next ``score`` ──▶ they are back
 
-A row is the problem's messages and the policy's one turn; the end token is there if the policy wrote
-it. Padding changes no score, but a kernel may round by the shape of its input: in float32 scores of
-a row in different batches differ by less than 1e-5 of the model's largest score.
+A row is the problem's messages and the policy's one turn, with the end token if the policy wrote
+it. Its score is that at its last token. Padding changes no score, but kernels may round by the
+shape of their input: in float32 the scores of one row in different batches differ by less than 1e-5
+of the largest score.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class RowToScore:
         """Take the row of a request.
 
         Raises:
-            RewardFailure: The row has several turns; a request doesn't have the observations between
-                them, without which a score means nothing.
+            RewardFailure: The row has several turns; a request doesn't have the observations
+                between them, without which a score means nothing.
         """
         if len(request.turns) != 1:
             raise RewardFailure(
@@ -69,8 +70,8 @@ class RowScore:
 class RewardModel:
     """``tiny-reward-llama`` or the model of a local folder, on ``cpu`` or ``cuda``.
 
-    On a GPU a sleeping model's weights are in the memory of the CPU. On a CPU they are in no memory,
-    and are loaded again, or created again from the seed.
+    On a GPU a sleeping model's weights are in the memory of the CPU. On a CPU they are in no
+    memory, and are loaded again, or created again from the seed.
 
     Raises:
         ConfigError: The folder has no tokenizer, or no model with one label and a head ``score``.
@@ -80,7 +81,8 @@ class RewardModel:
         self._name, self._seed, self._device = model_name, seed, torch.device(device)
         self._tokenizer = _tokenizer(model_name)
         self._model: PreTrainedModel | None = _load(model_name, seed)
-        self._longest = int(self._model.config.max_position_embeddings)
+        text_config = self._model.config.get_text_config()
+        self._longest: int | None = getattr(text_config, "max_position_embeddings", None)
         self._digest = weights_digest(self._model.state_dict())
         self._asleep = self._device.type != "cpu"
         self.wake()
@@ -139,8 +141,8 @@ class RewardModel:
             if weights_digest(self._model.state_dict()) != self._digest:
                 self._model = None
                 raise ConfigError(
-                    f"reward_model.model_name {self._name}: expected the weights that the model had "
-                    "before it slept; the folder has others: use a folder that nobody writes to"
+                    f"reward_model.model_name {self._name}: expected the weights from before the "
+                    "model slept; the folder has others: use a folder that nobody writes to"
                 )
         else:
             nn.Module.to(self._model, self._device)
@@ -160,7 +162,7 @@ class RewardModel:
         ended = [int(tokenizer.eos_token_id)] if row.ended else []
         prompt = log_input_ids(open_log(tokenizer, row.messages))
         whole = torch.cat([prompt, torch.tensor([*ids, *ended], dtype=torch.int64)])
-        if len(whole) > self._longest:
+        if self._longest is not None and len(whole) > self._longest:
             raise RewardFailure(
                 f"{row.sample_id!r} has {len(whole)} tokens, and the reward model {self._name} "
                 f"reads at most {self._longest}"

@@ -50,7 +50,7 @@ class RewardWorkers:
     def resting(self) -> Iterator[None]:
         """Let the workers rest in the block, if ``sleep_while_generating``.
 
-        A worker that gets a batch in the block wakes up for it, so nobody waits for the block's end.
+        A worker that gets a batch in the block wakes up for it: nobody waits for the block's end.
         """
         if self.sleep_while_generating:
             self.sleep()

@@ -23,6 +23,8 @@ hundredths.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForSequenceClassification
@@ -46,82 +48,97 @@ _SIZE_OF_ONE = 100.0  # other features are 0 or 1
 _SHARP = 40.0  # difference of attention scores that leaves nothing to other tokens; slope of gates
 _NOISE = 1e-3
 
+_HEAD_DIM: int = TINY_SIZES["head_dim"]  # with one key-value head for two heads
+_ROPE_BASE = 10_000.0
+#: Weights that make 1 of a feature that RMSNorm has divided, and of ONE.
+_UNIT = _SIZE_OF_ONE / TINY_SIZES["hidden_size"] ** 0.5
+_CONSTANT = 1 / TINY_SIZES["hidden_size"] ** 0.5
+
 
 def tiny_reward_model(seed: int) -> LlamaForSequenceClassification:
     """Create the model in float32 on the CPU; torch's global generator is left unchanged."""
     assert CHARACTERS.startswith("0123456789")
-    config = LlamaConfig(**TINY_SIZES, num_labels=1)
+    sizes = {**TINY_SIZES, "num_labels": 1, "rope_theta": _ROPE_BASE}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForSequenceClassification._from_config(config, attn_implementation="eager")
+        model = LlamaForSequenceClassification(
+            LlamaConfig(**sizes, attn_implementation="eager")  # adds in a fixed order
+        )
         for name, weight in model.named_parameters():
             if "norm" not in name:
                 torch.nn.init.normal_(weight, std=_NOISE)
     with torch.no_grad():
-        _set_weights(model)
+        _set_weights(dict(model.named_parameters()))
     model.train(False)
     return model
 
 
-def _set_weights(model: LlamaForSequenceClassification) -> None:
-    """Add the weights of the docstring of this module to those that are there."""
-    # ``unit`` makes a feature of 1 from one that RMSNorm divided; ``one`` makes 1 from ONE.
-    unit, one = _SIZE_OF_ONE / model.config.hidden_size**0.5, 1 / model.config.hidden_size**0.5
-    embedding = model.model.embed_tokens.weight
+class _Layer:
+    """The weights of one layer, and how features become others in it."""
+
+    def __init__(self, weights: Mapping[str, Tensor], number: int) -> None:
+        names = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
+        layer = f"model.layers.{number}"
+        self.q, self.k, self.v, self.o = (
+            weights[f"{layer}.self_attn.{name}.weight"] for name in names[0]
+        )
+        self.gate, self.up, self.down = (weights[f"{layer}.mlp.{name}.weight"] for name in names[1])
+
+    def look_back(self, head: int, tokens: int) -> None:
+        """Let a head attend to the token that is ``tokens`` back.
+
+        The score of a token n back is sum(cos(f * (n - tokens))) over the four fastest frequencies
+        f of RoPE, which is largest at n = ``tokens``.
+        """
+        pairs = _HEAD_DIM // 2
+        frequencies = _ROPE_BASE ** (-torch.arange(4) / pairs)
+        query, key = head * _HEAD_DIM, head // 2 * _HEAD_DIM
+        # RoPE turns the query by f * position; turning it back by f * tokens moves the maximum.
+        angle = -frequencies * tokens
+        sharp = 2 * _SHARP * _HEAD_DIM**0.5
+        self.q[query : query + 4, _ONE] += _CONSTANT * sharp * angle.cos()
+        self.q[query + pairs : query + pairs + 4, _ONE] += _CONSTANT * sharp * angle.sin()
+        self.k[key : key + 4, _ONE] += _CONSTANT
+
+    def look_for(self, feature: int) -> None:
+        """Let head 0 attend to tokens with the feature, at any distance."""
+        slowest = _HEAD_DIM // 2 - 1  # the pair of dimensions that RoPE turns least
+        self.q[slowest, _ONE] += _CONSTANT * _SHARP
+        self.k[slowest, feature] += _UNIT * _HEAD_DIM**0.5
+
+    def copy(self, head: int, feature: int, to: int, number: int = 0) -> None:
+        """Let a head add the feature of the token that it attends to; ``number`` counts copies."""
+        value, output = head // 2 * _HEAD_DIM + number, head * _HEAD_DIM + number
+        self.v[value, feature] += _UNIT
+        self.o[to, output] += 1
+
+    def multiply(self, neuron: int, both: tuple[int, int], times: int, to: int) -> None:
+        """Let a neuron add a feature: ``times`` if both other features are 1, else 0."""
+        for feature in both:
+            self.gate[neuron, feature] += _UNIT * _SHARP
+        self.gate[neuron, _ONE] -= _CONSTANT * _SHARP * 1.5  # _SHARP / 2 with both, below 0 without
+        self.up[neuron, times] += _CONSTANT if times == _ONE else _UNIT
+        self.down[to, neuron] += 2 / _SHARP
+
+
+def _set_weights(weights: Mapping[str, Tensor]) -> None:
+    """Add the weights that the docstring of this module describes to those that are there."""
+    embedding = weights["model.embed_tokens.weight"]
     embedding[:, :VOCABULARY] += torch.eye(VOCABULARY)
     embedding[:, _ONE] += _SIZE_OF_ONE
 
-    first, second = model.model.layers
-    head_dim = model.config.head_dim
-    _look_back(first.self_attn, head=0, tokens=1, one=one)
-    first.self_attn.v_proj.weight[0, _ASSISTANT] += unit
-    first.self_attn.o_proj.weight[_AFTER_ASSISTANT, 0] += 1
-    _look_back(first.self_attn, head=2, tokens=3, one=one)
+    first, second = _Layer(weights, 0), _Layer(weights, 1)
+    first.look_back(head=0, tokens=1)
+    first.copy(0, _ASSISTANT, _AFTER_ASSISTANT)
+    first.look_back(head=2, tokens=3)
     for number, token in enumerate(_DIGITS):
-        first.self_attn.v_proj.weight[head_dim + number, token] += unit
-        first.self_attn.o_proj.weight[_DIGIT_BEFORE + number, 2 * head_dim + number] += 1
-        _both(first.mlp, number, (token, _AFTER_ASSISTANT), unit, one)
-        first.mlp.up_proj.weight[number, _DIGIT_BEFORE + number] += unit
-        first.mlp.down_proj.weight[_FIRST, number] += 2 / _SHARP
+        first.copy(2, token, _DIGIT_BEFORE + number, number)
+        first.multiply(number, (token, _AFTER_ASSISTANT), _DIGIT_BEFORE + number, _FIRST)
 
-    # The pair of dimensions that RoPE turns slowest compares contents at any distance.
-    slowest = head_dim // 2 - 1
-    second.self_attn.q_proj.weight[slowest, _ONE] += one * _SHARP
-    second.self_attn.k_proj.weight[slowest, _FIRST] += unit * head_dim**0.5
-    second.self_attn.v_proj.weight[0, _FIRST] += unit
-    second.self_attn.o_proj.weight[_FOUND, 0] += 1
-    _look_back(second.self_attn, head=2, tokens=1, one=one)
-    second.self_attn.v_proj.weight[head_dim, _FIRST] += unit
-    second.self_attn.o_proj.weight[_BEFORE, 2 * head_dim] += 1
-    _both(second.mlp, 0, (_BEFORE, _END), unit, one)
-    second.mlp.up_proj.weight[0, _ONE] += one
-    second.mlp.down_proj.weight[_EXACT, 0] += 2 / _SHARP
+    second.look_for(_FIRST)
+    second.copy(0, _FIRST, _FOUND)
+    second.look_back(head=2, tokens=1)
+    second.copy(2, _FIRST, _BEFORE)
+    second.multiply(0, (_BEFORE, _END), _ONE, _EXACT)
 
-    model.score.weight[0, [_FOUND, _EXACT]] += unit / 2
-
-
-def _look_back(attention: torch.nn.Module, *, head: int, tokens: int, one: float) -> None:
-    """Let a head attend to the token that is ``tokens`` back.
-
-    The score of a token n back is sum(cos(f * (n - tokens))) over the four fastest frequencies f,
-    which is largest at n = ``tokens``. There is one key-value head for two heads.
-    """
-    config = attention.config
-    pairs = config.head_dim // 2
-    frequencies = config.rope_parameters["rope_theta"] ** (-torch.arange(4) / pairs)
-    query, key = head * config.head_dim, head // 2 * config.head_dim
-    # RoPE turns the query by f * position; turning it back by f * tokens moves the maximum.
-    angle: Tensor = -frequencies * tokens
-    sharp = 2 * _SHARP * config.head_dim**0.5
-    attention.q_proj.weight[query : query + 4, _ONE] += one * sharp * angle.cos()
-    attention.q_proj.weight[query + pairs : query + pairs + 4, _ONE] += one * sharp * angle.sin()
-    attention.k_proj.weight[key : key + 4, _ONE] += one
-
-
-def _both(
-    mlp: torch.nn.Module, neuron: int, features: tuple[int, int], unit: float, one: float
-) -> None:
-    """Let a neuron's gate be ``_SHARP / 2`` if both features are 1, and 0 if one of them is 0."""
-    for feature in features:
-        mlp.gate_proj.weight[neuron, feature] += unit * _SHARP
-    mlp.gate_proj.weight[neuron, _ONE] -= one * _SHARP * 1.5
+    weights["score.weight"][0, [_FOUND, _EXACT]] += _UNIT / 2
