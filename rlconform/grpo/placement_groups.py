@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.failures import WorkerLost
-from rlconform.grpo.resource_pools import Kind, Place, PoolPart, PoolPlan
+from rlconform.grpo.resource_pools import Kind, PlaceInPool, PoolPart, PoolPlan
 
 #: What a bundle takes of its node's own resource, of which each node has 1.
 _TOKEN = 0.001
@@ -67,7 +67,7 @@ class PlacementGroups:
             remove_placement_group(group)
         self._groups = []
 
-    def _resources(self, place: Place) -> dict[str, float]:
+    def _resources(self, place: PlaceInPool) -> dict[str, float]:
         if self._plan.unit == "GPU":
             return {"num_cpus": 1, "num_gpus": place.share}
         return {"num_cpus": place.share, "num_gpus": 0}

@@ -48,7 +48,7 @@ class PoolPart:
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceInPool:
     """Where a worker is, and what it gets of its bundle."""
 
     part: int  # index in ``PoolPlan.parts``
@@ -61,8 +61,8 @@ class PoolPlan:
     """The pools of a run, and the place of every worker by kind and index."""
 
     parts: list[PoolPart]
-    places: dict[Kind, list[Place]]
-    unit: Literal["CPU", "GPU"]  # what ``Place.share`` is a share of
+    places: dict[Kind, list[PlaceInPool]]
+    unit: Literal["CPU", "GPU"]  # what ``PlaceInPool.share`` is a share of
 
     def needed(self) -> Counter[str]:
         """Return the CPUs and GPUs of all pools."""
@@ -195,7 +195,7 @@ def _fitted(
         ]
     places = {
         kind: [
-            Place(
+            PlaceInPool(
                 first_part[pool.kind] + index // _part_size(pool),
                 index % _part_size(pool),
                 1 / len(pool.workers[index]),

@@ -174,15 +174,12 @@ class BatchingExecutor(Generic[Q, A]):
         free = [lane for lane in self._lanes if lane.batches < self._batches_per_runner]
         return min(free, key=lambda lane: lane.requests, default=None)
 
-    def _queued(self) -> Iterator[_Pending[Q, A]]:
-        return (pending for pending in self._queue if not pending.answer.done())
-
     def _next_batch(self) -> list[_Pending[Q, A]]:
         """Take the batch that may run now, [] if there is none."""
         while self._returned:
-            if batch := _unanswered(self._returned.popleft()):
+            if batch := list(_unanswered(self._returned.popleft())):
                 return batch
-        batch = list(islice(self._queued(), self._size))
+        batch = list(islice(_unanswered(self._queue), self._size))
         if batch and (len(batch) == self._size or self._closed or self._deadline(batch[0]) <= 0):
             for pending in batch:
                 del self._queue[pending]
@@ -197,7 +194,7 @@ class BatchingExecutor(Generic[Q, A]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        first = next(self._queued(), None)
+        first = next(_unanswered(self._queue), None)
         if first is not None and self._free_lane() is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(first.arrived + self._wait_s, self._pump)
@@ -214,7 +211,7 @@ class BatchingExecutor(Generic[Q, A]):
         parts = deque([batch])
         try:
             while parts:
-                part = _unanswered(parts[0])
+                part = list(_unanswered(parts[0]))
                 error = await self._call(lane, part) if part else None
                 parts.popleft()
                 if error is not None and len(part) == 1:
@@ -291,8 +288,8 @@ class BatchingExecutor(Generic[Q, A]):
             self._pump()
 
 
-def _unanswered(batch: Iterable[_Pending[Q, A]]) -> list[_Pending[Q, A]]:
-    return [pending for pending in batch if not pending.answer.done()]
+def _unanswered(batch: Iterable[_Pending[Q, A]]) -> Iterator[_Pending[Q, A]]:
+    return (pending for pending in batch if not pending.answer.done())
 
 
 def _fail(batch: Iterable[_Pending[Q, A]], error: BatchingError, cause: BaseException) -> None:

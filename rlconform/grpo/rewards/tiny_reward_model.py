@@ -27,7 +27,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForSequenceClassification
+from transformers import AutoModelForSequenceClassification, LlamaConfig, PreTrainedModel
 
 from rlconform.grpo.models.char_tokenizer import CHARACTERS, END, MARKERS
 from rlconform.grpo.models.tiny import TINY_SIZES, VOCABULARY
@@ -55,14 +55,14 @@ _UNIT = _SIZE_OF_ONE / TINY_SIZES["hidden_size"] ** 0.5
 _CONSTANT = 1 / TINY_SIZES["hidden_size"] ** 0.5
 
 
-def tiny_reward_model(seed: int) -> LlamaForSequenceClassification:
+def tiny_reward_model(seed: int) -> PreTrainedModel:
     """Create the model in float32 on the CPU; torch's global generator is left unchanged."""
     assert CHARACTERS.startswith("0123456789")
     sizes = {**TINY_SIZES, "num_labels": 1, "rope_theta": _ROPE_BASE}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForSequenceClassification(
-            LlamaConfig(**sizes, attn_implementation="eager")  # adds in a fixed order
+        model: PreTrainedModel = AutoModelForSequenceClassification.from_config(  # type: ignore[no-untyped-call]
+            LlamaConfig(**sizes), attn_implementation="eager"
         )
         for name, weight in model.named_parameters():
             if "norm" not in name:
