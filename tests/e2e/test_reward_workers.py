@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 from rlconform.contract import ConfigError
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig
-from rlconform.grpo.failures import WorkerLost
+from rlconform.grpo.failures import WorkerDied, WorkerLost
 from rlconform.grpo.models import character_tokenizer
 from rlconform.grpo.models.tiny import TINY_SIZES
 from rlconform.grpo.rewards import Reward, RewardRequest
@@ -106,9 +106,12 @@ def test_rollout_workers_get_scores_from_all_reward_workers(
         if dp_size == 2:
             ray.kill(handles.actors[0])
             assert asyncio.run(score_all(handles, config, rows(50))) == scored
+            assert handles.sleep() > 0  # of the other one
             ray.kill(handles.actors[1])
             lost = asyncio.run(score_all(handles, config, rows(3)))
             assert [type(each) for each in lost] == [WorkerLost] * 3
+            with pytest.raises(WorkerDied, match="a reward worker's wake"):
+                handles.wake()
     finally:
         actors.shutdown()
     assert reserved() == before

@@ -14,6 +14,7 @@ from typing import Any
 
 from ray.exceptions import RayActorError, RayTaskError
 
+from rlconform.grpo.failures import WorkerDied
 from rlconform.grpo.rewards.batching_executor import RunnerLost
 from rlconform.grpo.rewards.reward_model import RowScore, RowToScore
 from rlconform.grpo.workers.worker_group import fetch
@@ -34,17 +35,26 @@ class RewardWorkers:
     def sleep(self) -> int:
         """Let all workers rest, and return the bytes that they freed. Idempotent.
 
-        Raises ``WorkerLost`` if a worker died or did not answer in time.
+        Raises ``WorkerLost`` if all workers died, or one did not answer in time.
         """
-        calls = [actor.sleep.remote() for actor in self.actors]
-        freed: list[int] = fetch(calls, self.timeout_s, "a reward worker's sleep")
-        return sum(freed)
+        return sum(self._all("sleep"))
 
     def wake(self) -> None:
         """Wake all workers; otherwise it is like ``sleep``."""
-        fetch(
-            [actor.wake.remote() for actor in self.actors], self.timeout_s, "a reward worker's wake"
-        )
+        self._all("wake")
+
+    def _all(self, method: str) -> list[Any]:
+        """Call a method of every worker; return the results of those that haven't died."""
+        calls = [getattr(actor, method).remote() for actor in self.actors]
+        results, died = [], None
+        for call in calls:
+            try:
+                results.append(fetch(call, self.timeout_s, f"a reward worker's {method}"))
+            except WorkerDied as error:
+                died = error
+        if died is not None and not results:
+            raise died
+        return results
 
     @contextmanager
     def resting(self) -> Iterator[None]:
