@@ -18,5 +18,13 @@ class TornWeights(RuntimeError):
     """The policy and the rollout workers don't hold the same weights after a refit."""
 
 
+class WorkerLost(RuntimeError):
+    """An actor of the run died, or did not answer in time."""
+
+
+class WorkerDied(WorkerLost):
+    """An actor of the run died."""
+
+
 class RewardFailure(RuntimeError):
     """A row has no reward: its scorer raised, was too late, or gave a reward that isn't finite."""

@@ -102,7 +102,9 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
     if not config.data_plane.enabled:
         with _keep_sigterm_handler():
             stack.enter_context(ensure_ray())
-        actors = RunActors(PolicyWorker, RolloutWorker, config.cluster)
+        actors = RunActors(
+            PolicyWorker, RolloutWorker, config.cluster, reward_model=config.reward_model
+        )
         stack.callback(actors.shutdown)
         return LegacyTrainer(config, actors)
     with _keep_sigterm_handler():
@@ -110,7 +112,11 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
     stack.callback(client.close)
     in_flight = 1 if config.async_rl is None else config.async_rl.max_inflight_prompts
     actors = RunActors(
-        PlanePolicyWorker, PlaneRolloutWorker, config.cluster, groups_in_flight=in_flight
+        PlanePolicyWorker,
+        PlaneRolloutWorker,
+        config.cluster,
+        groups_in_flight=in_flight,
+        reward_model=config.reward_model,
     )
     stack.callback(actors.shutdown)
     attach = partial(build_data_plane_client, config.data_plane, bootstrap=False)

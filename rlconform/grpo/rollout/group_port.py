@@ -17,14 +17,13 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from rlconform.contract import DataPlaneError
 from rlconform.grpo.actors import RunActors
-from rlconform.grpo.failures import DataFailure, ModelFailure
+from rlconform.grpo.failures import DataFailure, ModelFailure, WorkerDied
 from rlconform.grpo.replay.slots import Failure, GroupRecord
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted, AttemptFailed
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem
-from rlconform.grpo.workers.worker_group import WorkerDied
 
 
 def failure_of(error: BaseException) -> Failure | None:

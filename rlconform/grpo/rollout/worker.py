@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ from rlconform.grpo.events_actor import EventLogPlace, EventsActor
 from rlconform.grpo.failures import ModelFailure
 from rlconform.grpo.generation import GenerationEngine, Prompts, build_engine
 from rlconform.grpo.models import load_tokenizer, log_input_ids
+from rlconform.grpo.rewards.reward_workers import RewardWorkers
 from rlconform.grpo.rollout.rollout_events import RolloutEvents
 from rlconform.grpo.rollout.turn_loop import RolloutRow, TurnLoop
 from rlconform.grpo.tasks import Problem, Split, build_task
@@ -111,6 +112,7 @@ class RolloutWorker(EventsActor):
     def __init__(self, device: str) -> None:
         self._device = device
         self._engine: GenerationEngine | None = None
+        self._reward_workers: RewardWorkers | None = None
         self._loops_lock = threading.Lock()
 
     def build(self, config: MasterConfig) -> None:
@@ -128,6 +130,10 @@ class RolloutWorker(EventsActor):
             device=self._device,
             recompute_kv_cache=block is not None and block.recompute_kv_cache_after_weight_updates,
         )
+
+    def use_reward_workers(self, workers: RewardWorkers) -> None:
+        """Let these workers score rows, if a run has a reward model; call it before ``build``."""
+        self._reward_workers = workers
 
     @property
     def engine(self) -> GenerationEngine:
@@ -172,7 +178,7 @@ class RolloutWorker(EventsActor):
             for problem in problems
             for row in loop.open_rows(problem, [next(ids) for _ in range(size)])
         ]
-        with self._logged(rows if split == "train" else []):
+        with self._logged(rows if split == "train" else []), self._reward_workers_resting():
             loop.run(rows)
         return self._rollout(rows)
 
@@ -195,6 +201,12 @@ class RolloutWorker(EventsActor):
             legs.ended((RolloutFailed, DropCause.MODEL_FAILURE))
             raise
         legs.ended()
+
+    def _reward_workers_resting(self) -> AbstractContextManager[None]:
+        """Let the reward workers rest in the block, if they share this worker's pool and must."""
+        if self._reward_workers is None or not self._config.reward_model.has_workers:
+            return nullcontext()
+        return self._reward_workers.resting()
 
     def _group_size(self, split: Split) -> int:
         grpo = self._config.grpo
