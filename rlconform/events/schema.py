@@ -28,6 +28,7 @@ from rlconform.events.vocabulary import (
     GroupCounts,
     GroupId,
     IdleCause,
+    RewardFailureCause,
     Row,
     Rows,
     Seconds,
@@ -41,8 +42,8 @@ from rlconform.events.vocabulary import (
 
 #: Names of ``vocabulary`` that belong to the schema; events are exported as well.
 __all__ = [
-    "DropCause", "EventSource", "Feature", "GroupCounts", "IdleCause", "StalenessBound",
-    "StalenessDefinition", "Unlogged",
+    "DropCause", "EventSource", "Feature", "GroupCounts", "IdleCause", "RewardFailureCause",
+    "StalenessBound", "StalenessDefinition", "Unlogged",
 ]  # fmt: skip
 
 #: The version of the schema that this module reads and writes.
@@ -166,13 +167,27 @@ class RewardComputed(RowEvent, tag="reward_computed", frozen=True, kw_only=True)
     output: Digest | None = None
 
 
+class RewardFailed(RowEvent, tag="reward_failed", frozen=True, kw_only=True):
+    """A sample has no reward: it stays in its group, and is not trained on."""
+
+    cause: RewardFailureCause
+    error: Annotated[str, Meta(description="What went wrong.")] | None = None
+    output: Digest | None = None
+
+
 class Committed(GroupEvent, tag="committed", frozen=True, kw_only=True):
     """A group is ready to be trained on: rows, rewards and versions are where the trainer reads."""
 
     rows: Rows
     start_version: Version | None = None
     end_version: Version | None = None
-    rewards: Annotated[list[float], Meta(description="Rewards in the order of rows.")] | None = None
+    rewards: (
+        Annotated[
+            list[float | None],
+            Meta(description="Rewards in the order of rows; null for a row whose reward failed."),
+        ]
+        | None
+    ) = None
 
 
 class Selected(GroupEvent, tag="selected", frozen=True, kw_only=True):
@@ -302,6 +317,7 @@ AnyEvent = (
     | RolloutFailed
     | RolloutAborted
     | RewardComputed
+    | RewardFailed
     | Committed
     | Selected
     | Trained

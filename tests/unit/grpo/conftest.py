@@ -22,7 +22,7 @@ from rlconform.contract.fields import (
     TOKEN_MASK,
 )
 from rlconform.grpo.config import MasterConfig, load_config
-from rlconform.grpo.generation import Prefix, Prompts, Responses, Sampling, ShouldStop
+from rlconform.grpo.generation import OnFinished, Prefix, Prompts, Responses, Sampling, ShouldStop
 from rlconform.grpo.generation.transformers_engine import TransformersEngine
 from rlconform.grpo.models import load_model
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
@@ -70,6 +70,7 @@ class SteppedEngine(TransformersEngine):
         sampling: Sampling,
         prefixes: Sequence[Prefix],
         should_stop: ShouldStop,
+        on_finished: OnFinished,
     ) -> Responses:
         def stop() -> bool:
             number = getattr(self._calls, "number", 0)
@@ -77,7 +78,7 @@ class SteppedEngine(TransformersEngine):
             self.before_token(number)
             return should_stop()
 
-        responses = super()._generate(prompts, seeds, sampling, prefixes, stop)
+        responses = super()._generate(prompts, seeds, sampling, prefixes, stop, on_finished)
         self.after_turn()
         return responses
 

@@ -19,6 +19,7 @@ from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.generation import (
     GenerationEngine,
+    OnFinished,
     Prefix,
     Prompts,
     Responses,
@@ -159,6 +160,7 @@ class Script(GenerationEngine):
         sampling: Sampling,
         prefixes: Sequence[Prefix],  # noqa: ARG002 - of the engine's signature
         should_stop: ShouldStop,  # noqa: ARG002
+        on_finished: OnFinished,
     ) -> Responses:
         self.asked.append(len(prompts))
         tokenizer = character_tokenizer()
@@ -169,7 +171,9 @@ class Script(GenerationEngine):
         assert len(ids) == len(prompts) == len(set(seeds))
         versions = [torch.full_like(row, 7) for row in ids]
         finished = torch.ones(len(ids), dtype=torch.bool)
-        return Responses(ids, logprobs, versions, torch.tensor(truncated), finished)
+        responses = Responses(ids, logprobs, versions, torch.tensor(truncated), finished)
+        responses.report_finished(on_finished)
+        return responses
 
     def _load_weights(self, weights: Mapping[str, Tensor]) -> str:
         raise NotImplementedError
