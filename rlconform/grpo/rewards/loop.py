@@ -21,6 +21,7 @@ from rlconform.grpo.config.rewards import RewardLoopConfig
 from rlconform.grpo.failures import RewardFailure
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
 from rlconform.grpo.rewards.outcome import FailedReward, RewardOutcome, checked
+from rlconform.grpo.rewards.task_rule import TaskRule, components_of
 
 #: Seconds that open calls of the scorer, and then the scorer's ``close``, get to end.
 _CLOSE_S = 5.0
@@ -45,6 +46,16 @@ class RewardLoop:
         To cancel the future gives the row up: an answer to it is dropped.
         """
         return asyncio.run_coroutine_threadsafe(self._outcome(request), self._loop)
+
+    def without_text(self, request: RewardRequest) -> Reward:
+        """Return the reward of a row without any text, for which the scorer is not asked.
+
+        It is ``empty_response_reward``; a task's rule has already named its components.
+        """
+        by_rule = isinstance(self._scorer, TaskRule)
+        components = components_of(request.environment) if by_rule else {}
+        value = self.options.empty_response_reward
+        return Reward(request.sample_id, request.attempt, value, components)
 
     def close(self) -> None:
         """Give open rows up, close the scorer, and end the thread. Idempotent."""

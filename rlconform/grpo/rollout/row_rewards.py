@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from rlconform.grpo.failures import RewardFailure
-from rlconform.grpo.rewards.base import Reward, RewardRequest
+from rlconform.grpo.rewards.base import RewardRequest
 from rlconform.grpo.rewards.loop import RewardLoop
 from rlconform.grpo.rewards.outcome import FailedReward, RewardOutcome
 from rlconform.grpo.rollout.turn_loop import RolloutRow
@@ -52,10 +52,6 @@ class RowRewards:
 
     def done(self, row: RolloutRow) -> None:
         """Ask for the reward of a row that is done; without any text it is the configured one."""
-        if all(not turn.text for turn in row.turns):
-            empty = self._loop.options.empty_response_reward
-            row.outcome = Reward(row.sample_id, row.scorings, empty)
-            return
         request = RewardRequest(
             row.sample_id,
             row.scorings,
@@ -64,6 +60,9 @@ class RowRewards:
             self._split,
             tuple(row.environment),
         )
+        if not any(turn.text for turn in row.turns):
+            row.outcome = self._loop.without_text(request)
+            return
         row.scorings += 1
         future = self._loop.submit(request)
         self._open.append((row, future))

@@ -166,17 +166,36 @@ def open_group_worker(*overrides: str, kind: type[MemoryClient] = MemoryClient) 
 
 
 @pytest.fixture(scope="module")
-def open_worker() -> Iterator[Callable[..., GroupWorker]]:
-    """Opens workers with a plane each, see ``open_group_worker``; closes them in the end."""
+def opened_workers() -> Iterator[list[GroupWorker]]:
+    """The workers that ``open_worker`` has opened; closes them in the end."""
     workers: list[GroupWorker] = []
-
-    def open_one(*overrides: str, **options: Any) -> GroupWorker:
-        workers.append(open_group_worker(*overrides, **options))
-        return workers[-1]
-
-    yield open_one
+    yield workers
     for worker in workers:
         worker.close()
+
+
+@pytest.fixture(scope="module")
+def open_worker(opened_workers: list[GroupWorker]) -> Callable[..., GroupWorker]:
+    """Opens workers with a plane each, see ``open_group_worker``."""
+
+    def open_one(*overrides: str, **options: Any) -> GroupWorker:
+        opened_workers.append(open_group_worker(*overrides, **options))
+        return opened_workers[-1]
+
+    return open_one
+
+
+@pytest.fixture(autouse=True)
+def close_workers_of_the_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Close the workers that the test opened, whose threads must not outlive it."""
+    if "open_worker" not in request.fixturenames:
+        yield
+        return
+    workers: list[GroupWorker] = request.getfixturevalue("opened_workers")
+    before = len(workers)
+    yield
+    while len(workers) > before:
+        workers.pop().close()
 
 
 def expect_same_rows(mine: TensorDict, its: TensorDict, *, bits: bool) -> None:

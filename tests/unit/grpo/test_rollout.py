@@ -43,9 +43,10 @@ def collected(conf: MasterConfig, n_problems: int = 2, split: str = "train") -> 
     worker = RolloutWorker("cpu")
     worker.build(conf)
     task = build_task(conf.data, conf.grpo.seed, split)  # type: ignore[arg-type]
-    rollout = worker.collect([task.problem(i) for i in range(n_problems)], split)  # type: ignore[arg-type]
-    worker.close()
-    return rollout
+    try:
+        return worker.collect([task.problem(i) for i in range(n_problems)], split)  # type: ignore[arg-type]
+    finally:
+        worker.close()
 
 
 def test_rows_are_groups_of_their_prompts_with_the_engines_logprobs() -> None:
@@ -190,7 +191,10 @@ def guesses(script: Script, *overrides: str) -> Rollout:
     worker = RolloutWorker("cpu")
     worker.build(conf)
     worker._engine = script
-    return worker.collect([build_task(conf.data, conf.grpo.seed, "train").problem(0)], "train")
+    try:
+        return worker.collect([build_task(conf.data, conf.grpo.seed, "train").problem(0)], "train")
+    finally:
+        worker.close()
 
 
 def hidden() -> str:
