@@ -23,6 +23,7 @@ from rlconform.events.schema import EventSource
 from rlconform.grpo.config import ClusterConfig, MasterConfig
 from rlconform.grpo.events_actor import EventLogPlace
 from rlconform.grpo.failures import TornWeights
+from rlconform.grpo.rewards.build import RewardModelHandle
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.workers.policy_worker import PolicyWorker
@@ -99,10 +100,13 @@ class RunActors:
         self.event_sources: list[EventSource] = []
         self._other_hosts = False
 
-    def build(self, config: MasterConfig) -> None:
-        """Create the policy on every rank, and the generation engines with the same weights."""
+    def build(self, config: MasterConfig, reward_model: RewardModelHandle | None = None) -> None:
+        """Create the policy on every rank, and the generation engines with the same weights.
+
+        ``reward_model`` leads the rollout workers to the run's reward workers, if it has any.
+        """
         self.workers.all(PolicyWorker.build, config)
-        self.call_rollout_workers(RolloutWorker.build, config)
+        self.call_rollout_workers(RolloutWorker.build, config, reward_model)
 
     def call_rollout_worker(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs

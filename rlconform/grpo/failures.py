@@ -28,7 +28,7 @@ class RewardFailure(RuntimeError):
         self, message: str, *, cause: RewardFailureCause = RewardFailureCause.RAISED
     ) -> None:
         super().__init__(message)
-        self.cause = cause
+        self.failure_cause = cause  # ``cause`` is a name of Ray's, for errors of its tasks
 
 
 class TooFewRewards(RuntimeError):

@@ -33,7 +33,7 @@ class FailedReward:
     def of(cls, error: BaseException) -> FailedReward:
         """Return the failure that an exception of a scorer is."""
         if isinstance(error, RewardFailure):
-            return cls(error.cause, str(error)[:_LONGEST_ERROR])
+            return cls(error.failure_cause, str(error)[:_LONGEST_ERROR])
         text = f"the scorer raised {type(error).__name__}: {error}"
         return cls(RewardFailureCause.RAISED, text[:_LONGEST_ERROR])
 

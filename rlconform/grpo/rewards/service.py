@@ -72,7 +72,7 @@ class ServiceScorer(RewardScorer):
                 return _reward(answer, request)
             failure = answer
         raise RewardFailure(
-            f"{failure}; it was the last of {number + 1} tries", cause=failure.cause
+            f"{failure}; it was the last of {number + 1} tries", cause=failure.failure_cause
         )
 
     async def _try(self, request: RewardRequest) -> httpx.Response | RewardFailure:
