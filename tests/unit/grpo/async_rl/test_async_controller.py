@@ -11,6 +11,7 @@ import pytest
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig
+from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.samplers import WindowedSampler
 from rlconform.grpo.replay.slots import Failure
@@ -52,6 +53,7 @@ def uneven(group_id: str) -> float:
 TROUBLES: dict[str, dict[str, Any]] = {
     "no fault": {},
     "retry across a sync": {"failing": ("p1", "p5", "p6")},
+    "groups without rewards": {"failing": ("p1", "p5", "p6"), "failure": Failure.REWARD},
     "in flight < prompts": {"max_inflight_prompts": PROMPTS // 2},
     "chunked select": {"min_groups_for_streaming_train": 1},
     "restart": {"restarts": (3, 5)},
@@ -66,7 +68,8 @@ TROUBLES: dict[str, dict[str, Any]] = {
 def test_every_sampler_gets_through(sampler: str, trouble: str) -> None:
     options = dict(TROUBLES[trouble])
     failing, restarts = options.pop("failing", ()), options.pop("restarts", ())
-    world = World(uneven, faults=Faults(dict.fromkeys(failing, Failure.INFRA)))
+    failure = options.pop("failure", Failure.INFRA)
+    world = World(uneven, faults=Faults(dict.fromkeys(failing, failure)))
     outcome = run_steps(
         config(SAMPLERS[sampler], **options), world, prompts=PROMPTS, steps=STEPS, restarts=restarts
     )
@@ -74,6 +77,13 @@ def test_every_sampler_gets_through(sampler: str, trouble: str) -> None:
     assert outcome.error is None
     assert len(world.trained) == PROMPTS * STEPS
     assert world.most_inflight <= options.get("max_inflight_prompts", 2 * PROMPTS)
+
+
+def test_a_prompt_whose_rewards_fail_again_is_skipped() -> None:
+    world = World(uneven, faults=Faults(dict.fromkeys(("p1", "p1-r1"), Failure.REWARD)))
+    outcome = run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
+    assert isinstance(outcome.error, TooManySkippedPrompts)
+    assert "1 prompts have no attempts left (1 reward)" in str(outcome.error)
 
 
 @pytest.mark.parametrize("fault", ["raises", "too few"])
