@@ -33,9 +33,10 @@ def test_the_log_of_every_run_is_clean(
 ) -> None:
     options = dict(TROUBLES[trouble])
     failing, restarts = options.pop("failing", ()), options.pop("restarts", ())
+    failure = options.pop("failure", Failure.INFRA)
     world = World(
         uneven,
-        faults=Faults(dict.fromkeys(failing, Failure.INFRA)),
+        faults=Faults(dict.fromkeys(failing, failure)),
         log=SimulatedLog(tmp_path, monkeypatch),
     )
     run_steps(
