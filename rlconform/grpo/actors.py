@@ -121,6 +121,7 @@ class RunActors:
         Before that it loads the reward model, and gives its workers to the rollout workers. Raises
         ``WorkerDied`` if a rollout worker has died: a run begins with all of them.
         """
+        reward_workers = None
         if config.reward_model.has_workers:
             if self.reward_group is None:
                 raise ConfigError(
@@ -128,10 +129,9 @@ class RunActors:
                     "reward_model=config.reward_model"
                 )
             self.reward_group.build(config)
-            handles = self.reward_group.handles()
-            self.call_rollout_workers(RolloutWorker.use_reward_workers, handles)
+            reward_workers = self.reward_group.handles()
         self.workers.all(PolicyWorker.build, config)
-        self.call_rollout_workers(RolloutWorker.build, config)
+        self.call_rollout_workers(RolloutWorker.build, config, reward_workers)
         if self._dead:
             count = len(self.rollout_workers)
             raise WorkerDied(f"expected {count} rollout workers; {sorted(self._dead)} have died")

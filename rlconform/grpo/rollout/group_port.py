@@ -17,7 +17,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from rlconform.contract import DataPlaneError
 from rlconform.grpo.actors import RunActors
-from rlconform.grpo.failures import DataFailure, ModelFailure, WorkerDied
+from rlconform.grpo.failures import DataFailure, ModelFailure, TooFewRewards, WorkerDied
 from rlconform.grpo.replay.slots import Failure, GroupRecord
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
@@ -33,6 +33,8 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure.DATA
         case ModelFailure():
             return Failure.MODEL
+        case TooFewRewards():
+            return Failure.REWARD
         case DataPlaneError() | RayActorError() | OSError():  # timeouts and connections included
             return Failure.INFRA
         case _:

@@ -24,14 +24,16 @@ from tensordict import TensorDict
 from rlconform.contract import DataPlaneClient
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
 from rlconform.events import EventWriter
-from rlconform.events.schema import DropCause, EventSource, RolloutFailed
-from rlconform.grpo.failures import DataFailure, ModelFailure
+from rlconform.events.schema import DropCause, EventSource, RewardFailureCause, RolloutFailed
+from rlconform.grpo.failures import DataFailure, ModelFailure, TooFewRewards
 from rlconform.grpo.generation import Prefix
 from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.rewards.base import Reward
+from rlconform.grpo.rewards.outcome import FailedReward
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import AttemptFailed
-from rlconform.grpo.rollout.rollout_events import RolloutEvents
+from rlconform.grpo.rollout.rollout_events import RolloutEvents, RolloutLegs
 from rlconform.grpo.rollout.turn_loop import RolloutRow
 from rlconform.grpo.rollout.worker import RowSummary
 from rlconform.grpo.run_events import RunEvents
@@ -143,18 +145,32 @@ class SimulatedWorker:
                 case Failure.MODEL:
                     legs.ended((RolloutFailed, DropCause.MODEL_FAILURE))
                     raise ModelFailure("planned")
+                case Failure.REWARD:
+                    self._end_without_rewards(rows, legs)
+                    raise TooFewRewards("planned")
                 case Failure.STALE:
                     legs.ended()
                     raise AttemptFailed(Failure.STALE, "planned")
             for number, row in enumerate(rows):
                 row.responses.append(row.cut)
-                row.cut, row.reward, row.done = Prefix.empty(), float(number), True
+                row.cut, row.done = Prefix.empty(), True
+                row.outcome = Reward(row.sample_id, 0, float(number))
             legs.ended()
+            legs.rewarded()
             if self._plan.failures.get(group_id) is Failure.INFRA:
                 raise ConnectionError("planned")
             return self._put(partition_id, rows)
         finally:
             del self.stops[group_id]
+
+    @staticmethod
+    def _end_without_rewards(rows: Sequence[RolloutRow], legs: RolloutLegs) -> None:
+        for row in rows:
+            row.responses.append(row.cut)
+            row.cut, row.done = Prefix.empty(), True
+            row.outcome = FailedReward(RewardFailureCause.RAISED, "planned")
+        legs.ended()
+        legs.rewarded()
 
     def _tokens(self, sample_id: str, began: float, ended: float) -> Prefix:
         """Return the tokens of a row: one at the begin and one at the end, and more between."""
@@ -181,8 +197,8 @@ class SimulatedWorker:
         meta = kv_first_write(self._client, columns, ids, partition_id)
         bounds = [row.responses[0].versions.aminmax() for row in rows]
         summaries = [
-            RowSummary(row.reward, ((0, width),), False, ((int(lowest), int(highest)),))
-            for row, (lowest, highest) in zip(rows, bounds, strict=True)
+            RowSummary(float(number), ((0, width),), False, ((int(lowest), int(highest)),))
+            for number, (lowest, highest) in enumerate(bounds)
         ]
         lowest = min(int(bound.min) for bound in bounds)
         highest = max(int(bound.max) for bound in bounds)

@@ -92,6 +92,9 @@ TROUBLES: Mapping[str, Mapping[str, Any]] = {
     "a refused and an empty answer": {
         "failing": {"p2": Failure.DATA, "p6": Failure.MODEL},
     },
+    "groups without rewards": {
+        "failing": dict.fromkeys(("p1", "p5", "p6"), Failure.REWARD),
+    },
     "a worker dies": {"deaths": ("p9",)},
     "uniform groups": {"uniform": ("p3", "p8")},
     "in flight < prompts": {"options": {"max_inflight_prompts": 2}},

@@ -142,7 +142,7 @@ class ValidationRowsTrained(TrainPump):
     async def step(self, version: int) -> TrainedStep:
         step = await super().step(version)
         if version == 3:
-            self._events.trained(["val-0"], version)
+            self._events.trained({"val-0": range(2)}, version)
         return step
 
 

@@ -13,7 +13,7 @@ from rlconform.contract import KVBatchMeta
 from rlconform.events.schema import RewardComputed, RunEvent
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.slots import GroupRecord
-from rlconform.grpo.rollout.rollout_events import ABORTED, RolloutLegs, Unfinished
+from rlconform.grpo.rollout.rollout_events import RolloutLegs
 from rlconform.mutants.async_trainer.defect import trainer_defect
 
 
@@ -30,8 +30,8 @@ class RewardOfANeighbour(ReplayBuffer):
 class RewardOfAnotherOutput(RolloutLegs):
     """Scores the output of the next row of the group."""
 
-    def _events(self, unfinished: Unfinished) -> Iterator[RunEvent]:
-        events = list(super()._events(unfinished))
+    def _reward_events(self) -> Iterator[RunEvent]:
+        events = list(super()._reward_events())
         outputs = [one.output for one in events if isinstance(one, RewardComputed)]
         others = islice(cycle(outputs), 1, None)
         for event in events:
@@ -43,10 +43,8 @@ class RewardOfAnotherOutput(RolloutLegs):
 class RewardAfterTheCommit(RolloutLegs):
     """Hands a group over before its rewards are computed."""
 
-    def ended(self, unfinished: Unfinished = ABORTED) -> None:
-        events = list(self._events(unfinished))
-        late = [one for one in events if isinstance(one, RewardComputed)]
-        self._write(one for one in events if one not in late)
+    def rewarded(self) -> None:
+        late = list(self._reward_events())
         asyncio.get_running_loop().call_later(0.1, self._write, iter(late))
 
 
@@ -54,8 +52,8 @@ class RewardAfterTheCommit(RolloutLegs):
 class RewardComputedTwice(RolloutLegs):
     """Scores each row at two places, and adds up what they say."""
 
-    def _events(self, unfinished: Unfinished) -> Iterator[RunEvent]:
-        for event in super()._events(unfinished):
+    def _reward_events(self) -> Iterator[RunEvent]:
+        for event in super()._reward_events():
             yield event
             if isinstance(event, RewardComputed):
                 yield event

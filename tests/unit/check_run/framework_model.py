@@ -111,7 +111,7 @@ class FrameworkModel(ModelGeneration):
         for group in chosen:
             keys = [f"{group.group_id}_{number}" for number in range(len(group.rows))]
             self._call("get", keys)
-            numbers = list(range(len(group.rows)))
+            numbers = group.rewarded
             for rank in range(self.scenario.ranks):
                 if rows := numbers[rank :: self.scenario.ranks]:
                     self._write(

@@ -19,6 +19,8 @@ from rlconform.events.schema import (
     PromptDispatched,
     Record,
     RewardComputed,
+    RewardFailed,
+    RewardFailureCause,
     RolloutFailed,
     RolloutFinished,
     RolloutStarted,
@@ -92,10 +94,18 @@ class ModelGeneration:
         elif row.state == "finished":
             row.state = "rewarded"
             output = f"{group.group_id}/{number}/{row.attempt}"
-            reward = _reward(group, number)
-            self.log.write(RewardComputed(**where, reward=reward, output=output), REWARD)
+            row.unrewarded = self._chance(self.scenario.unrewarded)
+            if row.unrewarded:
+                cause = RewardFailureCause.RAISED
+                self.log.write(RewardFailed(**where, cause=cause, output=output), REWARD)
+            else:
+                reward = _reward(group, number)
+                self.log.write(RewardComputed(**where, reward=reward, output=output), REWARD)
         if all(row.state == "rewarded" for row in group.rows):
             self._commit(group)
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0 and self.random.random() < probability
 
     def _end_row(self, row: ModelRow, where: dict[str, object]) -> None:
         source = self.engines[row.engine]
@@ -117,6 +127,11 @@ class ModelGeneration:
             self.state.retry.append((self.state.next_prompt, 0))
             self.state.next_prompt += 1
             return
+        if len(group.rewarded) < min(2, len(group.rows)):
+            self.state.flight.append(group)
+            self._drop(group, DropCause.REWARD_FAILURE)
+            self.state.retry.append((group.prompt, group.attempt + 1))
+            return
         keys = [f"{group.group_id}_{number}" for number in range(len(group.rows))]
         self._call("put", keys)
         self.state.ready.append(group)
@@ -125,7 +140,10 @@ class ModelGeneration:
                 group_id=group.group_id, rows=list(range(len(group.rows))),
                 start_version=min(row.first for row in group.rows),
                 end_version=max(row.last for row in group.rows),
-                rewards=[_reward(group, number) for number in range(len(group.rows))],
+                rewards=[
+                    None if row.unrewarded else _reward(group, number)
+                    for number, row in enumerate(group.rows)
+                ],
             )
         )  # fmt: skip
 

@@ -12,8 +12,10 @@ import pytest
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig
+from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.samplers import WindowedSampler
+from rlconform.grpo.replay.slots import Failure
 from rlconform.grpo.rollout.prompt_queue import DataloaderFailed
 from rlconform.grpo.simulation.engines import GROUP
 from rlconform.grpo.simulation.loop import SimulatedLoop
@@ -43,6 +45,13 @@ def test_every_sampler_gets_through(sampler: str, trouble: str) -> None:
     assert outcome.error is None
     assert len(outcome.world.trained) == PROMPTS * STEPS
     assert outcome.world.most_inflight <= scenario.config().max_inflight_prompts
+
+
+def test_a_prompt_whose_rewards_fail_again_is_skipped() -> None:
+    world = World(uneven, faults=Faults(dict.fromkeys(("p1", "p1-r1"), Failure.REWARD)))
+    outcome = run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
+    assert isinstance(outcome.error, TooManySkippedPrompts)
+    assert "1 prompts have no attempts left (1 reward)" in str(outcome.error)
 
 
 @pytest.mark.parametrize("fault", ["raises", "too few"])

@@ -1,1 +1,1 @@
-"""Tests of rewards."""
+"""Tests of the rewards of rows."""
