@@ -103,6 +103,8 @@ class RunActors:
         """Create the policy on every rank, and the generation engines with the same weights."""
         self.workers.all(PolicyWorker.build, config)
         self.call_rollout_workers(RolloutWorker.build, config)
+        if config.generation.backend == "http":
+            self.refit(0)  # servers have weights of their own
 
     def call_rollout_worker(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
