@@ -1,6 +1,6 @@
 """``HTTPEngine``: generates with servers that speak OpenAI's API, such as vLLM's.
 
-    thread of a group ── generate ──▶ one task per row ── POST, stream ──▶ a server, (``http_router``)
+    thread of a group ── generate ──▶ one task per row ── POST, stream ──▶ server (``http_router``)
          waits, asks should_stop         │  lost or 5xx: another server, from the tokens so far
                                          │  stopped: the stream is closed, the row is cut
     thread of a refit ── pause ──▶ closes all streams, waits for the rows to rest ──▶ every server

@@ -22,7 +22,8 @@ _SERVER = Path(__file__).parents[4] / "fixtures/servers/tiny_completions.py"
 
 def _server_class() -> Any:
     spec = importlib.util.spec_from_file_location("tiny_completions", _SERVER)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -54,9 +55,7 @@ def connect() -> Iterator[Callable[..., HTTPEngine]]:
 
     def make(*servers: Any, **options: Any) -> HTTPEngine:
         values = {"backoff_s": 0.01, "read_timeout_s": 30.0, "endpoints": [s.url for s in servers]}
-        config = GenerationConfig(
-            backend="http", max_new_tokens=8, http={**values, **options}
-        )
+        config = GenerationConfig(backend="http", max_new_tokens=8, http={**values, **options})
         assert config.http is not None
         engine = HTTPEngine(config.http)
         engines.append(engine)
