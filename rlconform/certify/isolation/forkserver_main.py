@@ -21,6 +21,7 @@ from typing import Any
 from rlconform._env import SHARED_RAY
 from rlconform._preload import preload
 from rlconform.backends.ray_worker_server import start_worker_server
+from rlconform.certify.adapter_source import distributions_of_packages
 from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
 
@@ -37,6 +38,7 @@ def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each one ended."""
     events = EventPipe(events_fd)
     preload(NEEDED_BY_CHECKS)
+    distributions_of_packages()  # every test process needs them
     for line in sys.stdin:
         job = json.loads(line)
         sys.stdout.flush()
