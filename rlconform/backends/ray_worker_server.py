@@ -20,6 +20,7 @@ import random
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -35,7 +36,7 @@ from rlconform._preload import preload
 from rlconform.backends.ray_worker import WORKER_SERVER, start_conditions
 
 #: What every worker imports, and what almost all workers of planes do.
-_NEEDED = ("torch", "tensordict", "ray._private.workers.default_worker")
+NEEDED_BY_WORKERS = ("torch", "tensordict", "ray._private.workers.default_worker")
 #: prctl's option that sends a signal to the caller when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _LARGEST_REQUEST = 1 << 18
@@ -43,27 +44,47 @@ _LARGEST_REQUEST = 1 << 18
 _SERVERS: list[int] = []
 
 
-def start_worker_server(modules: Sequence[str] = ()) -> None:
+def start_worker_server(modules: Sequence[str]) -> None:
     """Fork a server, for all Rays that this process starts; its workers have the ``modules``.
 
     Call it before the process has threads: a fork has only the thread that forked it.
     """
-    path = f"{tempfile.gettempdir()}/workers-{uuid.uuid4().hex[:12]}"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(path)
-    listener.listen(128)
+    path = _new_path()
+    listener = _listen(path)
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         try:
-            _serve(listener, parent, (*_NEEDED, *modules))
+            _serve(listener, parent, modules)
         finally:
             os._exit(1)
     listener.close()
     _SERVERS.append(pid)
     os.environ[WORKER_SERVER] = path
+
+
+def start_separate_server(modules: Sequence[str] = NEEDED_BY_WORKERS) -> None:
+    """Start a server as a new process, if this one has threads or has imported a plane."""
+    path = _new_path()
+    command = [sys.executable, "-m", __name__, path, str(os.getpid()), *modules]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    server.stdout.readline()  # it listens
+    _SERVERS.append(server.pid)
+    os.environ[WORKER_SERVER] = path
+
+
+def _new_path() -> str:
+    return f"{tempfile.gettempdir()}/workers-{uuid.uuid4().hex[:12]}"
+
+
+def _listen(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(128)
+    return listener
 
 
 def forked_workers() -> list[psutil.Process]:
@@ -143,3 +164,17 @@ def _become_worker(request: dict[str, Any], files: list[int]) -> NoReturn:
 def _set_environment(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
+
+
+def main() -> None:
+    """Serve at a path until the process of this pid ends: arguments PATH PID MODULES."""
+    path, parent, *modules = sys.argv[1:]
+    listener = _listen(path)
+    sys.stdout.write("listening\n")
+    sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _serve(listener, int(parent), modules)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ from typing import Any
 
 from rlconform._env import SHARED_RAY
 from rlconform._preload import preload
-from rlconform.backends.ray_worker_server import start_worker_server
+from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_worker_server
 from rlconform.certify.adapter_source import distributions_of_packages
 from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
@@ -64,7 +64,7 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
     tempfile.tempdir = None  # the cached value is from before the run's folder was known
     if SHARED_RAY not in os.environ:
-        start_worker_server(NEEDED_BY_CLIENTS)
+        start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
     faulthandler.enable(log)  # pytest captures standard error; this bypasses it
     faulthandler.register(signal.SIGUSR1, log, all_threads=True)
     warnings.simplefilter("ignore", pytest.PytestAssertRewriteWarning)  # imported before pytest ran
