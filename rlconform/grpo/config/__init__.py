@@ -9,6 +9,8 @@ data           the task and its problems
 generation     the generation engine
 data_plane     the plane that carries the rows, or ``enabled: false``
 async_rl       asynchronous training: sampler, capacities, failures; left out for synchronous
+reward_model   a reward model: workers, resource pool, batches; or a service
+custom_reward_function, reward_loop   a reward function of your own; deadlines of rewards
 cluster        number of ranks and their device
 checkpointing  checkpoints
 logger         metrics
@@ -38,6 +40,12 @@ from rlconform.grpo.config.policy import (
     SchedulerConfig,
     Stage,
 )
+from rlconform.grpo.config.rewards import (
+    CustomRewardFunctionConfig,
+    RewardLoopConfig,
+    RewardModelConfig,
+    RewardServiceConfig,
+)
 
 __all__ = [
     "AdvEstimatorConfig",
@@ -45,6 +53,7 @@ __all__ = [
     "CheckpointingConfig",
     "ClippedPGLossConfig",
     "ClusterConfig",
+    "CustomRewardFunctionConfig",
     "DataConfig",
     "GRPOConfig",
     "GenerationConfig",
@@ -53,7 +62,10 @@ __all__ = [
     "OptimizerConfig",
     "PackingConfig",
     "PolicyConfig",
+    "RewardLoopConfig",
+    "RewardModelConfig",
     "RewardScalingConfig",
+    "RewardServiceConfig",
     "RewardShapingConfig",
     "SchedulerConfig",
     "Stage",

@@ -20,6 +20,11 @@ from rlconform.grpo.config.infrastructure import (
 )
 from rlconform.grpo.config.loss import ClippedPGLossConfig
 from rlconform.grpo.config.policy import PolicyConfig
+from rlconform.grpo.config.rewards import (
+    CustomRewardFunctionConfig,
+    RewardLoopConfig,
+    RewardModelConfig,
+)
 
 
 def _data_plane(block: Any) -> DataPlaneConfig:
@@ -42,6 +47,10 @@ class MasterConfig(ConfigModel):
     data_plane: Annotated[SerializeAsAny[DataPlaneConfig], BeforeValidator(_data_plane)]
     #: See ``config.async_rl``; without it rollouts and training take turns.
     async_rl: AsyncRLConfig | None = None
+    #: See ``config.rewards``; by default the task's own rule rewards its rows.
+    reward_model: RewardModelConfig = RewardModelConfig()
+    custom_reward_function: CustomRewardFunctionConfig | None = None
+    reward_loop: RewardLoopConfig = RewardLoopConfig()
     cluster: ClusterConfig = ClusterConfig()
     checkpointing: CheckpointingConfig = CheckpointingConfig()
     logger: LoggerConfig = LoggerConfig()
@@ -88,6 +97,19 @@ class MasterConfig(ConfigModel):
             raise ValueError(
                 f"async_rl.min_groups_for_streaming_train is {chunk}, and grpo.adv_estimator.name "
                 f"{name} normalises over a step's {prompts} prompts at once: set it to {prompts}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_rewards(self) -> Self:
+        if self.reward_model.enable and self.custom_reward_function is not None:
+            raise ValueError(
+                "reward_model.enable and custom_reward_function can't both reward the rows: set one"
+            )
+        if self.reward_model.sleep_while_generating and self.async_rl is not None:
+            raise ValueError(
+                "reward_model.sleep_while_generating needs a synchronous run: with async_rl rows "
+                "are scored while others are generated"
             )
         return self
 
