@@ -180,6 +180,7 @@ class RolloutPump:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self.idle.switch(None)
         left = self._buffer.slots(SlotState.RESERVED, SlotState.READY, SlotState.TRAINING)
         await self._buffer.remove([slot.group_id for slot in left], DropReason.SHUTDOWN)
 
