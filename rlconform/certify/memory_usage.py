@@ -1,11 +1,15 @@
-"""``plane_bytes``: the memory that a plane holds, as Linux counts it."""
+"""The memory that a plane holds, as Linux counts it, and its growth."""
 
 from __future__ import annotations
 
 import gc
+import time
 from pathlib import Path
 
 import psutil
+
+#: Pause between two looks at memory that is released late, s; a look costs some milliseconds.
+POLL_S = 0.1
 
 
 def plane_bytes() -> int:
@@ -17,6 +21,18 @@ def plane_bytes() -> int:
     gc.collect()
     me = psutil.Process()
     return sum(held_bytes(process.pid) for process in [me, *me.children(recursive=True)])
+
+
+def settled_growth(before: int, limit: int, settle_s: float) -> int:
+    """Return the plane's growth in bytes since ``before``.
+
+    While the growth is not below ``limit``, memory may be released late: wait for at most
+    ``settle_s`` seconds.
+    """
+    deadline = time.monotonic() + settle_s
+    while (grown := plane_bytes() - before) >= limit and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return grown
 
 
 def held_bytes(pid: int) -> int:

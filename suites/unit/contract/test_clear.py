@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +13,7 @@ from rlconform.certify.assertions.expect import (
     expect,
     expect_equal,
 )
-from rlconform.certify.memory_usage import plane_bytes
+from rlconform.certify.memory_usage import plane_bytes, settled_growth
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
@@ -210,7 +209,7 @@ def test_memory_is_released(
             expect_ids(meta, ids, "rows of the cycle")
             part.get_data(meta, ["x", "z"])
             part.clear(ids)
-        return settled_growth(part, before, 2 * size)
+        return settled_growth(before, 2 * size, part.timeouts.settle)
 
     expect_bounded(run, size, 25)
 
@@ -237,14 +236,6 @@ def expect_bounded(run: Callable[[int], int], size: int, cycles: int) -> None:
     )
 
 
-def settled_growth(part: PartitionUnderTest, before: int, limit: int) -> int:
-    """Return the plane's growth in bytes since ``before``, after a wait for late releases."""
-    deadline = time.monotonic() + part.timeouts.settle
-    while (grown := plane_bytes() - before) >= limit and time.monotonic() < deadline:
-        continue
-    return grown
-
-
 @requirement("CLEAR-06", patience=90, scattered=False)
 @pytest.mark.parametrize("way", ["one_row_stays", "rows_go_in_parts", "rows_are_overwritten"])
 def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) -> None:
@@ -263,7 +254,7 @@ def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) 
             elif way == "rows_go_in_parts":
                 part.clear(names[::2])
                 part.clear(names[1::2])
-        return settled_growth(part, before, 2 * size)
+        return settled_growth(before, 2 * size, part.timeouts.settle)
 
     expect_bounded(run, size, 20)
     part.expect_rows(["stays"], x=[rows[0]])

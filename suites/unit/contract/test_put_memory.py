@@ -18,7 +18,7 @@ from rlconform.certify.assertions.expect import (
     expect_rows_but_first,
     overwrite_first,
 )
-from rlconform.certify.memory_usage import plane_bytes
+from rlconform.certify.memory_usage import plane_bytes, settled_growth
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_column
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
@@ -320,10 +320,7 @@ def test_a_view_does_not_keep_its_base_in_memory(
         before = plane_bytes()
         for turn in range(views):
             put(f"{name}_{turn}")
-        deadline = time.monotonic() + part.timeouts.settle
-        while (grown := plane_bytes() - before) >= limit and time.monotonic() < deadline:
-            continue
-        return grown
+        return settled_growth(before, limit, part.timeouts.settle)
 
     limit = views * BASE // 2
     put("first")
