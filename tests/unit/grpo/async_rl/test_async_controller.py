@@ -21,7 +21,8 @@ from rlconform.grpo.trainers.async_controller import AsyncController, RunSize, c
 from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.grpo.trainers.train_pump import StalenessViolation
 
-from .simulated_run import GROUP, Faults, SimulatedLoop, World, check_run, run_steps
+from ..simulated_loop import SimulatedLoop
+from .simulated_run import GROUP, Faults, World, check_run, run_steps
 
 PROMPTS, STEPS = 4, 8
 SAMPLERS: dict[str, dict[str, Any]] = {
