@@ -349,12 +349,12 @@ def test_the_end_of_the_event_loop_cancels_what_runs() -> None:
     answers: list[asyncio.Future[Answer]] = []
 
     async def run() -> None:
-        opened = executor([ScriptedRunner(0, [])], size=1, batches_per_runner=1)
-        answers.extend([await opened.submit(i) for i in range(2)])
+        opened = executor([ScriptedRunner(0, [])], size=1, batches_per_runner=2)
+        answers.extend([await opened.submit(i) for i in range(3)])
         await asyncio.sleep(0.5)
 
     simulate(run())
-    assert answers[0].cancelled()
+    assert [answer.cancelled() for answer in answers] == [True] * 3  # runs, is next, is queued
 
 
 @pytest.mark.parametrize("sizes", [{"size": 0}, {"queue": 0}, {"batches_per_runner": 0}])
