@@ -66,8 +66,8 @@ def rows(count: int) -> list[RewardRequest]:
 
 
 def with_model(small: Callable[..., MasterConfig], *overrides: str) -> MasterConfig:
-    base = ("cluster.dp_size=1", "data_plane.enabled=false", "reward_model.enable=true")
-    return small("tiny_llama_copy", *base, *overrides)
+    base = ("cluster.dp_size=1", "cluster.timeout_s=250", "data_plane.enabled=false")
+    return small("tiny_llama_copy", *base, "reward_model.enable=true", *overrides)
 
 
 def start(config: MasterConfig) -> RunActors:
