@@ -26,7 +26,6 @@ from rlconform.certify.interplay.scenario_run import (
     in_batches,
     run_batch,
 )
-from rlconform.certify.interplay.shared_partition import Difference
 from rlconform.certify.properties.excerpt import FailureReport
 
 #: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
@@ -95,8 +94,8 @@ class InterplayMatrix:
         processes.recording.restart(writes_source=False)
         runs = _run_and_clear(batch, processes, self._objects)
         for run in runs:
-            if run.difference is not None:
-                failure = _failure(batch, run, run.difference, processes)
+            if run.difference is not None and run.report is not None:
+                failure = InterplayFailure(batch, run.scenario, run.report)
                 self._failures.setdefault(run.difference.requirement, failure)
         right = sum(run.difference is None for run in runs)
         self.judged += right
@@ -123,12 +122,6 @@ def _run_and_clear(batch: ScenarioBatch, processes: Processes, objects: bool) ->
         processes.clear()
 
 
-def _failure(
-    batch: ScenarioBatch, run: ScenarioRun, found: Difference, processes: Processes
-) -> InterplayFailure:
-    return InterplayFailure(batch, run.scenario, FailureReport.of(found.error, processes.recording))
-
-
 def _smaller(
     found: InterplayFailure, requirement: str, processes: Processes, objects: bool
 ) -> InterplayFailure:
@@ -138,8 +131,9 @@ def _smaller(
     def failing(batch: ScenarioBatch) -> InterplayFailure | None:
         processes.recording.restart(writes_source=True)
         for run in _run_and_clear(batch, processes, objects):
-            if run.difference is not None and run.difference.requirement == requirement:
-                return _failure(batch, run, run.difference, processes)
+            found = run.difference is not None and run.difference.requirement == requirement
+            if found and run.report is not None:
+                return InterplayFailure(batch, run.scenario, run.report)
         return None
 
     smallest: InterplayFailure = found

@@ -152,8 +152,11 @@ class Scenario:
             for kept in (1, 0):
                 one = replace(self, changes=(self.changes[kept],), changers=(self.changers[kept],))
                 yield one
-                if self.guest == "none":  # the looker may have seen it between the changes
-                    yield replace(one, last=self.looker)
+                if self.guest in {
+                    "none",
+                    "late",
+                }:  # the looker may have seen it before
+                    yield replace(one, guest="none", last=self.looker)
         if self.looks != "nothing":
             yield replace(self, looks="nothing")
         for part in PARTS.get(self.looks, ()):
