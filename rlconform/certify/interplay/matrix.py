@@ -19,7 +19,7 @@ from random import Random
 
 from rlconform.certify.interplay.covering import covering
 from rlconform.certify.interplay.processes import Processes
-from rlconform.certify.interplay.scenario import Scenario, draw
+from rlconform.certify.interplay.scenario import InterplayScenario, draw
 from rlconform.certify.interplay.scenario_run import (
     ScenarioBatch,
     ScenarioRun,
@@ -43,7 +43,7 @@ class InterplayFailure:
     """The smallest batch found that breaks a requirement, and the report of its last run."""
 
     batch: ScenarioBatch
-    scenario: Scenario
+    scenario: InterplayScenario
     report: FailureReport
 
 
@@ -105,12 +105,12 @@ class InterplayMatrix:
 def planned(seed: int, count: int, groups: bool) -> Iterator[ScenarioBatch]:
     """Yield the batches of so many scenarios; the first ones cover most, for a slow plane."""
 
-    def possible(random: Random) -> Scenario | None:
+    def possible(random: Random) -> InterplayScenario | None:
         drawn = draw(random, groups)
         return drawn if drawn.possible else None
 
     random = Random(f"interplay {seed}")
-    chosen = islice(covering(random, possible, Scenario.targets), count)
+    chosen = islice(covering(random, possible, InterplayScenario.targets), count)
     while some := list(islice(chosen, WINDOW)):
         yield from in_batches(some, BATCH)
 

@@ -19,7 +19,7 @@ from rlconform.certify.interplay.row_versions import (
     ROWS,
     RowVersions,
 )
-from rlconform.certify.interplay.scenario import Scenario
+from rlconform.certify.interplay.scenario import InterplayScenario
 from rlconform.certify.interplay.shared_model import SharedModel
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import KVBatchMeta, Tags
@@ -44,7 +44,7 @@ class SharedPartition:
     ``objects``: the plane carries object columns.
     """
 
-    def __init__(self, scenario: Scenario, processes: Processes, objects: bool) -> None:
+    def __init__(self, scenario: InterplayScenario, processes: Processes, objects: bool) -> None:
         self.scenario, self._processes = scenario, processes
         self.group_size = 2 if scenario.layout == "groups" else 1
         self.model = SharedModel(self.group_size)
