@@ -1,5 +1,7 @@
 """``without_extras``: starts Ray without the processes that a plane on one machine never uses.
 
+It also makes Ray ask a worker server for its workers, if this process has one.
+
 Ray's dashboard serves pages, its log monitor prints what workers print, its autoscaler asks for
 more machines. Each is a Python process that takes half a second of CPU time to start, and more
 while Ray runs; ``ray.init`` also waits for the dashboard. Ray has no public options for them.
@@ -7,10 +9,14 @@ while Ray runs; ``ray.init`` also waits for the dashboard. Ray has no public opt
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
+
+from rlconform.backends import ray_worker
+from rlconform.backends.ray_worker import WORKER_SERVER
 
 
 @contextmanager
@@ -32,6 +38,8 @@ def without_extras() -> Iterator[None]:
     def update_if_absent(params: Any, **defaults: object) -> None:
         params.no_monitor = True
         params.include_log_monitor = False
+        if os.environ.get(WORKER_SERVER):
+            params.worker_path = ray_worker.__file__
         ordinary(params, **defaults)
 
     with (

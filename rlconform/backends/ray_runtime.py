@@ -29,6 +29,7 @@ import ray
 
 from rlconform._env import SHARED_RAY
 from rlconform.backends.lean_ray import without_extras
+from rlconform.backends.ray_worker_server import forked_workers
 
 #: Logical CPUs: enough for the actors of a plane and of a check. They needn't exist physically.
 _LOGICAL_CPUS = 16
@@ -72,9 +73,10 @@ class RayRuntime:
         """
         if not (self.started or self.joined):
             return
+        processes = forked_workers() if self.started else []
         folder, self.folder, self.joined = self.folder, None, False
         atexit.unregister(self.close)
-        processes = [each for server in self._servers for each in _with_children(server)]
+        processes += [each for server in self._servers for each in _with_children(server)]
         ray.shutdown()
         _end(processes, _GONE_S)
         _set_environment(self._environment)

@@ -135,6 +135,8 @@ class RunActors:
         if self._dead:
             count = len(self.rollout_workers)
             raise WorkerDied(f"expected {count} rollout workers; {sorted(self._dead)} have died")
+        if config.generation.backend == "http":
+            self.refit(0)  # servers have weights of their own
 
     def call_rollout_worker(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping
 
 from rlconform._env import KEPT_ACTORS, SHARED_RAY
+from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_worker_server
+from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.workspace import Workspace
 
 NAMESPACE = "rlconform.self_test"
@@ -53,6 +55,7 @@ class SharedRay:
 
 def serve() -> None:
     """Run a Ray cluster until standard input closes, which happens when the parent process ends."""
+    start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
     import ray  # noqa: PLC0415 - only in the separate process
 
     from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from rlconform._resources import resource_dir
+from rlconform.backends.ray_worker_server import start_separate_server
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.options import CertifyOptions
@@ -61,6 +62,12 @@ class Certification:
 def planes() -> Path:
     """Folder of the example and hostile planes."""
     return resource_dir("fixtures") / "planes"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def worker_server() -> None:
+    """The Rays that tests start fork their workers; it takes seconds to import torch in each."""
+    start_separate_server()
 
 
 @pytest.fixture

@@ -43,6 +43,11 @@ class IntervalIndex:
 
     def __init__(self, intervals: Iterable[Interval] = ()) -> None:
         self.by_start = sorted(intervals, key=_START)
+        if len(self.by_start) == 1:  # most rows are put once
+            (only,) = self._by_end = self.by_start
+            self._starts, self._ends = [only.start], [only.end]
+            self._ends_first_from = self._ends_last_to = self._starts_last_to = self.by_start
+            return
         self._starts = [interval.start for interval in self.by_start]
         self._by_end = sorted(self.by_start, key=_END)
         self._ends = [interval.end for interval in self._by_end]

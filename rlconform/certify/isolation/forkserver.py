@@ -51,6 +51,8 @@ class ForkServer:
                 *("-q", "-c", str(self._workspace.path / "pytest.ini"), "--rootdir", str(suites)),
                 *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
                 *("-p", "no:logging", "-s"),  # what a plane prints goes to the log immediately
+                # Nobody reads pytest's own report; its last collections of garbage find nothing.
+                *("--tb", "native", "-p", "no:unraisableexception"),
                 *("--import-mode", "importlib", *options),
                 *(str(suites / name) for name in files),
             ],

@@ -18,7 +18,11 @@ import tempfile
 import warnings
 from typing import Any
 
+from rlconform._env import SHARED_RAY
 from rlconform._preload import preload
+from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_worker_server
+from rlconform.certify.adapter_source import distributions_of_packages
+from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
 
 #: The plugin that runs the checks, with torch and pytest, and imports of the checks that take long,
@@ -34,6 +38,7 @@ def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each one ended."""
     events = EventPipe(events_fd)
     preload(NEEDED_BY_CHECKS)
+    distributions_of_packages()  # every test process needs them
     for line in sys.stdin:
         job = json.loads(line)
         sys.stdout.flush()
@@ -57,9 +62,11 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     for source, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, standard)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
+    tempfile.tempdir = None  # the cached value is from before the run's folder was known
+    if SHARED_RAY not in os.environ:
+        start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
     faulthandler.enable(log)  # pytest captures standard error; this bypasses it
     faulthandler.register(signal.SIGUSR1, log, all_threads=True)
-    tempfile.tempdir = None  # the cached value is from before the run's folder was known
     warnings.simplefilter("ignore", pytest.PytestAssertRewriteWarning)  # imported before pytest ran
     code = 1
     try:

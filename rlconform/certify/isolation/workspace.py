@@ -13,6 +13,8 @@ from types import MappingProxyType
 
 import psutil
 
+from rlconform.backends.ray_worker import WORKER_SERVER
+
 #: Environment variable that every process of a run carries, so that all of them can be ended.
 RUN_MARK = "RLCONFORM_RUN"
 
@@ -34,7 +36,8 @@ class Workspace:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the plane's processes; they import from the current folder."""
-        kept = {k: v for k, v in os.environ.items() if k not in {"PYTEST_ADDOPTS", "RAY_ADDRESS"}}
+        dropped = {"PYTEST_ADDOPTS", "RAY_ADDRESS", WORKER_SERVER}
+        kept = {k: v for k, v in os.environ.items() if k not in dropped}
         path = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
         return kept | {
             RUN_MARK: self.mark,

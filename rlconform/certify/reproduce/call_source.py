@@ -22,6 +22,8 @@ META_FIELDS = (
     "partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "extra_info", "tags",
 )  # fmt: skip
 _PLAIN = (bool, int, str, bytes, types.NoneType)
+#: Types whose values are written as ``repr`` writes them, also within a list.
+_OWN_SOURCE = frozenset(_PLAIN)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def _container(value: Any) -> str:
         items = (f"{literal(key)}: {literal(held)}" for key, held in value.items())
         return f"{{{', '.join(items)}}}"
     if isinstance(value, list):
+        if {*map(type, value)} <= _OWN_SOURCE:  # ids, above all
+            return repr(value)
         return f"[{_items(value)}]"
     if isinstance(value, tuple):
         return f"({''.join(f'{literal(item)}, ' for item in value)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from rlconform.grpo.config.base import ConfigModel
 
@@ -40,6 +40,21 @@ class DataConfig(ConfigModel):
         return self
 
 
+class HTTPGenerationConfig(ConfigModel):
+    """Options of servers that generate, see ``generation.http_engine``."""
+
+    #: Addresses without ``/v1``; the servers hold the model of ``policy.model_name``.
+    endpoints: Annotated[list[Annotated[str, Field(pattern=r"^https?://")]], Field(min_length=1)]
+    model: Name = "policy"  # the name under which the servers serve it
+    connect_timeout_s: PositiveFloat = 10.0
+    read_timeout_s: PositiveFloat = 120.0  # without a token, after which a stream counts as lost
+    weights_timeout_s: PositiveFloat = 600.0  # of one server's weight update
+    max_retries: NonNegativeInt = 4  # of a response in a row without a token in between
+    backoff_s: PositiveFloat = 0.5  # before the first of them; doubled for each further one
+    cooldown_s: PositiveFloat = 10.0  # in which a server that failed is avoided
+    weights_dir: Name | None = None  # folder that all servers can read; null for the system's
+
+
 class GenerationConfig(ConfigModel):
     """Options of the generation engine.
 
@@ -54,12 +69,19 @@ class GenerationConfig(ConfigModel):
         gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.6
         enforce_eager: bool = False
 
-    backend: Literal["transformers", "vllm"] = "transformers"
+    backend: Literal["transformers", "vllm", "http"] = "transformers"
     max_new_tokens: PositiveInt  # of one turn of the policy
     temperature: PositiveFloat = 1.0
     batch_size: PositiveInt | None = None  # rows generated at once; all by default
     val_greedy: bool = True  # validation takes the most likely token instead of sampling
     vllm: VLLM = VLLM()
+    http: HTTPGenerationConfig | None = None  # needed by ``backend: http``
+
+    @model_validator(mode="after")
+    def _check_http(self) -> Self:
+        if self.backend == "http" and self.http is None:
+            raise ValueError("generation.backend http needs generation.http.endpoints")
+        return self
 
 
 class ClusterConfig(ConfigModel):

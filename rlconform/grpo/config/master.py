@@ -101,6 +101,15 @@ class MasterConfig(ConfigModel):
         return self
 
     @model_validator(mode="after")
+    def _check_servers(self) -> Self:
+        if self.generation.backend == "http" and self.cluster.rollout_workers != 1:
+            raise ValueError(
+                "generation.backend http needs cluster.rollout_workers: 1; one worker keeps all "
+                "servers busy, and several would change their weights at different times"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_rewards(self) -> Self:
         if self.reward_model.enable and self.custom_reward_function is not None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Generation of responses: one interface with two engines, transformers (default) and vLLM."""
+"""Generation of responses: one interface with three engines, transformers (default), vLLM, HTTP."""
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from rlconform.grpo.generation.base import (
     never_stop,
     row_seeds,
 )
+from rlconform.grpo.generation.http_engine import HTTPEngine
 from rlconform.grpo.generation.transformers_engine import TransformersEngine
 from rlconform.grpo.generation.vllm_engine import VLLMEngine
 from rlconform.grpo.models import load_model
@@ -44,9 +45,11 @@ def build_engine(
     """Create the engine of a ``generation:`` block on ``cpu`` or ``cuda``.
 
     A tiny model gets its weights from ``seed``. ``recompute_kv_cache`` concerns refits in the
-    middle of a response, see ``TransformersEngine``; vLLM has none.
+    middle of a response, see ``TransformersEngine``; vLLM has none, and a server always does so.
     ``ConfigError`` if the engine isn't installed, or can't run this model on this device.
     """
+    if config.http is not None and config.backend == "http":
+        return HTTPEngine(config.http)
     if config.backend == "vllm":
         return VLLMEngine(config, policy, device=device)
     model = load_model(policy.model_name, precision=policy.precision, seed=seed)

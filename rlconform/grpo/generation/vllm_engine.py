@@ -131,9 +131,11 @@ class WeightReader:
 
     model_runner: Any
 
-    def read_weights(self, path: str) -> None:
-        """Load a safetensors file into the worker's part of the model."""
-        self.model_runner.model.load_weights(load_file(path).items())
+    def read_weights(self, path: str) -> str:
+        """Load a safetensors file into the worker's part of the model; return its digest."""
+        weights = load_file(path)
+        self.model_runner.model.load_weights(weights.items())
+        return weights_digest(weights)
 
 
 def read_completions(

@@ -1,0 +1,180 @@
+"""``start_worker_server``: forks Ray's workers from a process that has imported what they need.
+
+    this process ──fork──▶ server ──fork──▶ worker   runs Ray's own program from here on
+                             ▲                 └──▶ raylet: connects as any worker does
+    raylet ──▶ ray_worker ───┘  waits until the worker exists
+
+A worker that needs torch, tensordict and Ray imports for two to three seconds of CPU time before it
+does anything, and a certification starts dozens. A fork of the server has these modules, but none
+of the plane, which the starting process must not have imported. In all unusual cases (another
+Python, other variables that take effect at a start, a server that has ended) ``ray_worker`` starts
+the worker as Ray does. The server ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+
+from rlconform._preload import preload
+from rlconform.backends.ray_worker import WORKER_SERVER, start_conditions
+
+#: What every worker imports, and what almost all workers of planes do.
+NEEDED_BY_WORKERS = ("torch", "tensordict", "ray._private.workers.default_worker")
+#: prctl's option that sends a signal to the caller when its parent ends.
+_PR_SET_PDEATHSIG = 1
+_LARGEST_REQUEST = 1 << 18
+#: Pids of the servers that this process has started.
+_SERVERS: list[int] = []
+
+
+def start_worker_server(modules: Sequence[str]) -> None:
+    """Fork a server, for all Rays that this process starts; its workers have the ``modules``.
+
+    Call it before the process has threads: a fork has only the thread that forked it.
+    """
+    path = _new_path()
+    listener = _listen(path)
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _serve(listener, parent, modules)
+        finally:
+            os._exit(1)
+    listener.close()
+    _SERVERS.append(pid)
+    os.environ[WORKER_SERVER] = path
+
+
+def start_separate_server(modules: Sequence[str] = NEEDED_BY_WORKERS) -> None:
+    """Start a server as a new process, if this one has threads or has imported a plane."""
+    path = _new_path()
+    command = [sys.executable, "-m", __name__, path, str(os.getpid()), *modules]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    server.stdout.readline()  # it listens
+    _SERVERS.append(server.pid)
+    os.environ[WORKER_SERVER] = path
+
+
+def _new_path() -> str:
+    return f"{tempfile.gettempdir()}/workers-{uuid.uuid4().hex[:12]}"
+
+
+def _listen(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(128)
+    return listener
+
+
+def forked_workers() -> list[psutil.Process]:
+    """Return the running workers of this process's servers, and the processes they started."""
+    found: list[psutil.Process] = []
+    for pid in _SERVERS:
+        with suppress(psutil.NoSuchProcess):
+            found += psutil.Process(pid).children(recursive=True)
+    return found
+
+
+def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> None:
+    """Fork a worker for each request, until the parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd != listener.fileno():
+            with suppress(OSError):  # it was the folder's own
+                os.close(fd)
+    _SERVERS.clear()
+    conditions = start_conditions()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no worker stays behind as a zombie
+    while True:
+        connection, _ = listener.accept()
+        message, files, _, _ = socket.recv_fds(connection, _LARGEST_REQUEST, 3)
+        request = json.loads(message)
+        possible = request["conditions"] == conditions
+        if possible:
+            _import(modules, request["environment"])
+            possible = threading.active_count() == 1
+        if possible and os.fork() == 0:
+            listener.close()
+            connection.close()
+            _become_worker(request, files)
+        with suppress(OSError):  # Ray has ended who asked
+            connection.send(b"forked" if possible else b"refused")
+        connection.close()
+        for fd in files:
+            os.close(fd)
+
+
+def _import(modules: Collection[str], environment: dict[str, str]) -> None:
+    """Import the modules at the first request, in its environment, which Ray reads on import."""
+    if not sys.modules.keys() >= {*modules}:
+        _set_environment(environment)
+        preload(modules)
+
+
+def _become_worker(request: dict[str, Any], files: list[int]) -> NoReturn:
+    """Run Ray's program of a worker as if this process had just been started for it."""
+    code = 1
+    try:
+        for standard, fd in enumerate(files):
+            os.dup2(fd, standard)
+            os.close(fd)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.chdir(request["folder"])
+        _set_environment(request["environment"])
+        program = request["program"]
+        sys.argv = [program, *request["arguments"]]
+        sys.path.insert(0, str(Path(program).parent))
+        tempfile.tempdir = None
+        random.seed()  # or all forks would draw the same names
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()
+        runpy.run_path(program, run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _set_environment(environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def main() -> None:
+    """Serve at a path until the process of this pid ends: arguments PATH PID MODULES."""
+    path, parent, *modules = sys.argv[1:]
+    listener = _listen(path)
+    sys.stdout.write("listening\n")
+    sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _serve(listener, int(parent), modules)
+
+
+if __name__ == "__main__":
+    main()

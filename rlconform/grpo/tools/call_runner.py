@@ -1,0 +1,70 @@
+"""``CallRunner``: runs the calls of a turn, and answers those that can't be run.
+
+    text of the policy ── parse ──▶ calls ── each: known? new in this row? ──▶ tool ──▶ observation
+
+A wrong call never fails the row: the policy reads what was wrong and may go on. A call that the row
+made before is not run again; a policy that repeats itself would spend its turns on nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rlconform.grpo.tools.base import Tool, ToolError
+from rlconform.grpo.tools.tool_calls import MalformedCall, ToolCall, ToolFormat
+
+
+@dataclass(frozen=True)
+class CallResults:
+    """What the calls of a turn gave; ``observation`` is None if the turn has no call."""
+
+    observation: str | None
+    calls: int = 0  # that were run
+    repeated: int = 0  # that the row had made before
+    failed: int = 0  # malformed, unknown, or refused by their tool
+
+
+class CallRunner:
+    """Runs calls of a set of tools; several threads may use it."""
+
+    def __init__(self, tools: Iterable[Tool], form: ToolFormat, separator: str = "\n") -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._form, self._separator = form, separator
+
+    def run(self, text: str, earlier: Sequence[str] = ()) -> CallResults:
+        """Run the calls of the policy's text; ``earlier`` are its texts before, in this row."""
+        try:
+            _, calls = self._form.parse(text)
+        except MalformedCall as error:
+            return CallResults(str(error), failed=1)
+        if not calls:
+            return CallResults(None)
+        made = {call.key for before in earlier for call in self._calls(before)}
+        ran = repeated = failed = 0
+        answers: list[str] = []
+        for call in calls:
+            if call.key in made:
+                repeated += 1
+                answers.append(f"expected a new call; {call.name} was called like this before")
+                continue
+            made.add(call.key)
+            ran += 1
+            try:
+                answers.append(self._run(call))
+            except ToolError as error:
+                failed += 1
+                answers.append(str(error))
+        return CallResults(self._separator.join(answers), ran, repeated, failed)
+
+    def _calls(self, text: str) -> list[ToolCall]:
+        try:
+            return self._form.parse(text)[1]
+        except MalformedCall:
+            return []
+
+    def _run(self, call: ToolCall) -> str:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            raise ToolError(f"expected one of the tools {sorted(self._tools)}; got {call.name}")
+        return tool.run(call.arguments)
