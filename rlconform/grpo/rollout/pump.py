@@ -13,7 +13,7 @@ runs if the task was cancelled before it began, so that nothing stays counted as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial as bind
 from typing import Any, Protocol
@@ -112,7 +112,7 @@ class RolloutPump:
     async def run(self) -> None:
         """Dispatch until cancelled; raise the first error that ends the run."""
         self._fatal = asyncio.get_running_loop().create_future()
-        loops = [asyncio.ensure_future(loop) for loop in (self._admit(), self._launch())]
+        loops = [asyncio.ensure_future(loop) for loop in self._loops()]
         try:
             done, _ = await asyncio.wait([*loops, self._fatal], return_when=asyncio.FIRST_EXCEPTION)
             for ended in done:
@@ -182,6 +182,9 @@ class RolloutPump:
             await asyncio.wait(tasks)
         left = self._buffer.slots(SlotState.RESERVED, SlotState.READY, SlotState.TRAINING)
         await self._buffer.remove([slot.group_id for slot in left], DropReason.SHUTDOWN)
+
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._admit(), self._launch()]
 
     async def _admit(self) -> None:
         """Dispatch the prompts of one step after the other, as the sampler admits them."""
@@ -263,12 +266,13 @@ class RolloutPump:
             self._note_idle()
             self._changed.notify()
 
-    async def _commit(self, group_id: str, record: GroupRecord) -> None:
+    async def _commit(self, group_id: str, record: GroupRecord) -> bool:
+        """Make the group ready, or drop it as uniform; return whether it is ready."""
         self.queue.succeeded()
         if not self._is_uniform(record):
             self._uniform_in_a_row = 0
             self._buffer.commit(group_id, record)
-            return
+            return True
         self._uniform_in_a_row += 1
         if self._uniform_in_a_row > self._options.max_uniform_in_a_row:
             raise TooManyUniformGroups(
@@ -276,6 +280,7 @@ class RolloutPump:
                 "grpo.dynamic_sampling_max_gen_batches, or make the task less easy or less hard"
             )
         await self._buffer.remove_group(group_id, DropReason.FILTERED_UNIFORM)
+        return False
 
     def _ended(self, group_id: str, task: asyncio.Task[None]) -> None:
         del self._tasks[group_id]

@@ -35,15 +35,18 @@ import torch
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.advantages import group_baseline
-from rlconform.grpo.config import GRPOConfig, MasterConfig
+from rlconform.grpo.config import AsyncRLConfig, GRPOConfig, MasterConfig
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.plane_traffic import Attach
+from rlconform.grpo.queue.queue_client import QueueActorCalls
+from rlconform.grpo.queue.queue_controller import QueueController, queue_arguments
 from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.replay.slots import GroupRecord
 from rlconform.grpo.rollout.group_port import GroupPort
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted
 from rlconform.grpo.rollout.worker import RowSummary
+from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem, build_task
 from rlconform.grpo.trainers.async_controller import AsyncController, Ports, RunSize
 from rlconform.grpo.trainers.base import StepResult, Trainer
@@ -78,26 +81,23 @@ class AsyncPlaneTrainer(Trainer):
         )
         self._steps = StreamingStep(self.policy, config, self.timer)
         self._port = GroupPort(actors, TRAIN_PARTITION, self.events)
-        self._controller = AsyncController(
-            config.async_rl,
-            RunSize(
-                grpo.num_prompts_per_step,
-                grpo.num_generations_per_prompt,
-                self._last_step,
-                TRAIN_PARTITION,
-                grpo.dynamic_sampling_max_gen_batches * grpo.num_prompts_per_step,
-            ),
-            Ports(
-                self._loader.take,
-                self._generate,
-                self._port.abort,
-                self._steps,
-                self._transfer,
-                self._clear_rows,
-                self._is_uniform,
-            ),
-            events=self.events,
+        size = RunSize(
+            grpo.num_prompts_per_step,
+            grpo.num_generations_per_prompt,
+            self._last_step,
+            TRAIN_PARTITION,
+            grpo.dynamic_sampling_max_gen_batches * grpo.num_prompts_per_step,
         )
+        ports = Ports(
+            self._loader.take,
+            self._generate,
+            self._port.abort,
+            self._steps,
+            self._transfer,
+            self._clear_rows,
+            self._is_uniform,
+        )
+        self._controller = build_controller(config.async_rl, size, ports, self.events)
         self._loop = asyncio.Runner()
 
     def step(self) -> StepResult:
@@ -222,6 +222,16 @@ class AsyncPlaneTrainer(Trainer):
         rewards = torch.tensor([summary.reward for summary in record.summaries])
         _, std = group_baseline(rewards, ["group"] * len(rewards))
         return bool(std[0] <= self.config.grpo.dynamic_sampling_std_tolerance)
+
+
+def build_controller(
+    options: AsyncRLConfig, size: RunSize, ports: Ports, events: RunEvents
+) -> AsyncController:
+    """Create the controller of the configured transport; that of a queue starts its actor."""
+    if options.transport == "buffer":
+        return AsyncController(options, size, ports, events=events)
+    queue = QueueActorCalls.start(*queue_arguments(options, size.prompts_per_step))
+    return QueueController(options, size, ports, queue, events=events)
 
 
 def last_step(config: GRPOConfig, problems: int | None) -> int:

@@ -16,16 +16,20 @@ from typing import Any, TypeVar
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.config.async_rl import AsyncRLConfig
+from rlconform.grpo.queue.queue_actor import QueueActor
+from rlconform.grpo.queue.queue_controller import QueueController, queue_arguments
 from rlconform.grpo.replay.budget import StepTooSmall, TooManySkippedPrompts
 from rlconform.grpo.replay.slots import Failure, GroupRecord, Slot
 from rlconform.grpo.rollout.pump import Aborted, AttemptFailed, TooManyUniformGroups
 from rlconform.grpo.rollout.worker import RowSummary
+from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem
 from rlconform.grpo.trainers.async_controller import AsyncController, Ports, RunSize
 from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.plane import mint_sample_ids
 
 from .simulated_log import SimulatedLog
+from .simulated_queue import SimulatedCalls
 
 T = TypeVar("T")
 GROUP = 2
@@ -75,6 +79,7 @@ class Faults:
     uniform: set[str] = field(default_factory=set)
     chunks: set[int] = field(default_factory=set)
     transfers: set[int] = field(default_factory=set)
+    queue_dies_at: float | None = None  # simulated seconds
 
 
 @dataclass
@@ -95,6 +100,8 @@ class World:
     chunks: int = 0
     aborts: dict[str, asyncio.Future[None]] = field(default_factory=dict)
     most_inflight: int = 0
+    queue_s: float = 0.01  # of half a call of the trajectory queue
+    queue: SimulatedCalls | None = None  # of the run's part after the last restart
     log: SimulatedLog | None = None  # gets the events of the driver and of the engine
 
     def take_problems(self, count: int) -> list[Problem]:
@@ -218,7 +225,7 @@ def run_steps(
     async def part(first: int, last: int, saved: Any) -> tuple[Any, AsyncController]:
         log = world.log
         events = log.begin(config, prompts) if log else None
-        controller = AsyncController(config, size, world.ports(), version=first, events=events)
+        controller = _controller(config, size, world, first, events)
         if saved is not None:
             if events:
                 events.resumed_from(first, [group.prompt.group_id for group in saved.groups])
@@ -250,6 +257,17 @@ def run_steps(
             kept = [group.prompt.group_id for group in saved.groups]
             world.rows = set(mint_sample_ids(kept, GROUP))
     return Outcome(world, controller, metrics)
+
+
+def _controller(
+    config: AsyncRLConfig, size: RunSize, world: World, version: int, events: RunEvents | None
+) -> AsyncController:
+    ports = world.ports()
+    if config.transport == "buffer":
+        return AsyncController(config, size, ports, version=version, events=events)
+    queue = QueueActor(*queue_arguments(config, size.prompts_per_step))
+    world.queue = SimulatedCalls(queue, world.queue_s, world.faults.queue_dies_at)
+    return QueueController(config, size, ports, world.queue, version=version, events=events)
 
 
 def check_run(outcome: Outcome, bound: int, steps: int) -> None:
