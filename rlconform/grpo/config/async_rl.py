@@ -272,8 +272,8 @@ def _check_queue(block: AsyncRLConfig, prompts: int) -> None:
     quota, capacity = block.queue.quota(prompts), block.queue.capacity
     if block.max_buffered_rollouts < quota:
         raise ValueError(
-            f"async_rl.max_buffered_rollouts is {block.max_buffered_rollouts}, and the queue's quota "
-            f"needs {quota}: (1 + staleness_threshold) x trigger_parameter_sync_step x "
+            f"async_rl.max_buffered_rollouts is {block.max_buffered_rollouts}, and the queue's "
+            f"quota needs {quota}: (1 + staleness_threshold) x trigger_parameter_sync_step x "
             "grpo.num_prompts_per_step"
         )
     chunk = min(block.min_groups_for_streaming_train, prompts)

@@ -21,8 +21,8 @@ from rlconform.grpo.queue.trajectory_queue import (
     PutOutcome,
     PutRequest,
     QueueBatch,
-    QueueDrop,
     QueuedGroup,
+    QueueDrop,
     QueueStatistics,
     TrajectoryQueue,
 )

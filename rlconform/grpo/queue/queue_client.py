@@ -21,8 +21,8 @@ from rlconform.grpo.queue.queue_actor import CallId, QueueActor
 from rlconform.grpo.queue.trajectory_queue import (
     PutOutcome,
     QueueBatch,
-    QueueDrop,
     QueuedGroup,
+    QueueDrop,
     QueueStatistics,
 )
 
@@ -54,7 +54,7 @@ class QueueActorCalls:
     """Calls a queue actor; ``start`` makes one, which ends with its last handle."""
 
     def __init__(self, actor: Any) -> None:
-        self._actor = actor
+        self.actor = actor
 
     @classmethod
     def start(
@@ -66,11 +66,11 @@ class QueueActorCalls:
 
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
         """See ``QueueCalls``; raises ``QueueLost``, or what the queue raises."""
-        return _answer(getattr(self._actor, method).remote(*args))
+        return _answer(getattr(self.actor, method).remote(*args))
 
     def send(self, method: str, *args: Any) -> None:
         """See ``QueueCalls``; a dead actor is noticed by the calls that wait for answers."""
-        getattr(self._actor, method).remote(*args)
+        getattr(self.actor, method).remote(*args)
 
 
 async def _answer(reference: Any) -> Any:

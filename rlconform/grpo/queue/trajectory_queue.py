@@ -137,8 +137,8 @@ class TrajectoryQueue:
     def get(self, most: int, least: int = 1) -> GetRequest:
         """Take the ``most`` oldest groups, as soon as ``least`` are there.
 
-        Gets are served in their order. Once the queue is closed, a get takes what is left, and then only ``ended``. Raises
-        ``ValueError`` for a number of groups that the queue can never have.
+        Gets are served in their order. Once the queue is closed, a get takes what is left, and then
+        only ``ended``. Raises ``ValueError`` for a number of groups that the queue can never have.
         """
         if not 1 <= least <= most or least > self.capacity:
             raise ValueError(

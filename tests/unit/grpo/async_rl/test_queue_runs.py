@@ -10,9 +10,7 @@ import pytest
 
 from rlconform.check_run.judge import judge_run
 from rlconform.grpo.config.async_rl import AsyncRLConfig
-from rlconform.grpo.queue.queue_client import QueueLost
 from rlconform.grpo.replay.slots import Failure
-from rlconform.grpo.tasks import Problem
 
 from .simulated_log import SimulatedLog
 from .simulated_run import Faults, Outcome, World, check_run, run_steps
