@@ -66,6 +66,7 @@ class QueueTrainer(TrainPump):
         if self._buffer.ready_count < least:
             self.idle.switch("no_ready_groups")
         get = asyncio.ensure_future(self._trajectories.get_batch(most, least, version))
+        get.add_done_callback(_mark_seen)  # if this coroutine is cancelled, nobody reads its error
         skipped = asyncio.ensure_future(self._buffer.changed.until(lambda: bool(self._queue.lost)))
         try:
             await asyncio.wait([get, skipped], return_when=asyncio.FIRST_COMPLETED)
@@ -115,3 +116,8 @@ class ParameterSynchronizer(WeightSync):
             bump()
         await self._trajectories.advance(version)
         return aborted
+
+
+def _mark_seen(get: asyncio.Future[QueueBatch]) -> None:
+    if not get.cancelled():
+        get.exception()

@@ -225,7 +225,7 @@ def run_steps(
     async def part(first: int, last: int, saved: Any) -> tuple[Any, AsyncController]:
         log = world.log
         events = log.begin(config, prompts) if log else None
-        controller = _controller(config, size, world, first, events)
+        controller = open_controller(config, size, world, first, events)
         if saved is not None:
             if events:
                 events.resumed_from(first, [group.prompt.group_id for group in saved.groups])
@@ -259,9 +259,10 @@ def run_steps(
     return Outcome(world, controller, metrics)
 
 
-def _controller(
+def open_controller(
     config: AsyncRLConfig, size: RunSize, world: World, version: int, events: RunEvents | None
 ) -> AsyncController:
+    """Create the controller of the configured transport, in the simulated world."""
     ports = world.ports()
     if config.transport == "buffer":
         return AsyncController(config, size, ports, version=version, events=events)

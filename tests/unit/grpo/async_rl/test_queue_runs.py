@@ -10,10 +10,23 @@ import pytest
 
 from rlconform.check_run.judge import judge_run
 from rlconform.grpo.config.async_rl import AsyncRLConfig
+from rlconform.grpo.queue.queue_client import QueueLost
+from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.tasks import Problem
+from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
 
 from .simulated_log import SimulatedLog
-from .simulated_run import Faults, Outcome, World, check_run, run_steps
+from .simulated_run import (
+    GROUP,
+    Faults,
+    Outcome,
+    World,
+    check_run,
+    open_controller,
+    run_steps,
+    simulate,
+)
 from .test_async_controller import PROMPTS, STEPS, TROUBLES, uneven
 from .test_run_events import not_clean
 
@@ -73,3 +86,88 @@ def test_every_queue_gets_through_with_a_clean_log(
     report = judge_run([tmp_path])
     assert not_clean(report) == []
     assert report.overview.fates["trained"] == PROMPTS * STEPS
+
+
+@pytest.mark.parametrize("queue", ["defaults", "small queue", "sync every second step"])
+@pytest.mark.parametrize("second", [0.0, 1.5, 4.0])
+def test_the_death_of_the_queue_ends_the_run_at_once(queue: str, second: float) -> None:
+    world = World(uneven, faults=Faults(queue_dies_at=second))
+    config = queue_config(QUEUES[queue])
+
+    async def all_steps(run: AsyncController) -> None:
+        for _ in range(STEPS):
+            await run.step()
+
+    async def run() -> float:
+        clock = asyncio.get_running_loop().time
+        run = open_controller(config, RunSize(PROMPTS, GROUP, STEPS, "train"), world, 0, None)
+        with pytest.raises(QueueLost, match="has died"):
+            await all_steps(run)
+        ended = clock()
+        await run.close()
+        return ended
+
+    assert simulate(run()) <= second + 2 * world.queue_s
+    assert not world.aborts, "nothing is being generated any more"
+    assert not world.rows, "what was open is dropped, and its rows are cleared"
+
+
+def test_prompts_that_are_skipped_make_the_last_step_short() -> None:
+    """The trainer waits for a whole step when a prompt of it is given up, and takes fewer."""
+    failing = {f"p{PROMPTS * STEPS - 1}": Failure.DATA, f"p{PROMPTS * STEPS - 2}": Failure.DATA}
+    world = World(lambda name: 30.0 if name in failing else 0.5, faults=Faults(dict(failing)))
+    failures = {
+        "max_data_attempts_per_prompt": 1, "max_skipped_prompts": 2, "min_step_batch_fraction": 0.5,
+    }  # fmt: skip
+    outcome = run_steps(
+        queue_config({}, rollout_failure=failures), world, prompts=PROMPTS, steps=STEPS
+    )
+    check_run(outcome, 1, STEPS)
+    counts_add_up(outcome)
+    assert [metrics["step/groups"] for metrics in outcome.metrics][-2:] == [PROMPTS, PROMPTS - 2]
+
+
+def test_too_many_skipped_prompts_end_the_run_typed() -> None:
+    world = World(uneven, faults=Faults({"p3": Failure.MODEL, "p3-r1": Failure.MODEL}))
+    outcome = run_steps(queue_config({}), world, prompts=PROMPTS, steps=STEPS)
+    assert isinstance(outcome.error, TooManySkippedPrompts)
+
+
+def test_a_group_that_is_overtaken_gets_too_old_and_is_generated_anew() -> None:
+    """A slow group is overtaken: it is dropped wherever it is, and its prompt is trained once."""
+    world = World(lambda name: 9.0 if name == "p2" else 0.4)
+    config = queue_config({}, in_flight_weight_updates=True)
+    outcome = run_steps(config, world, prompts=PROMPTS, steps=STEPS)
+    check_run(outcome, 1, STEPS)
+    counts_add_up(outcome)
+    assert outcome.controller is not None
+    assert outcome.controller.buffer.fates["aborted_stale"] == 1
+    assert {name for _, name in world.trained if name.startswith("p2-")} == {"p2-r1"}
+
+
+def test_a_refusing_queue_counts_what_it_refuses() -> None:
+    config = queue_config(QUEUES["small queue that refuses"])
+    outcome = run_steps(config, World(lambda _: 0.2, train_s=5.0), prompts=PROMPTS, steps=STEPS)
+    check_run(outcome, config.queue.bound(PROMPTS), STEPS)
+    assert outcome.controller is not None
+    overload = outcome.controller.buffer.fates["overload"]
+    assert overload == outcome.metrics[-1]["queue/refused/full"] >= 1
+
+
+def test_eleven_prompts_of_ten_problems_are_dispatched_and_trained_on() -> None:
+    """The last prompt is the first of the second epoch; none is left out, and none comes twice."""
+    world = World(uneven)
+
+    def ten(count: int) -> list[Problem]:
+        first, world.position = world.position, world.position + count
+        return [Problem(f"e{i // 10}p{i % 10}", (), "") for i in range(first, world.position)]
+
+    world.take_problems = ten  # type: ignore[method-assign]
+    outcome = run_steps(
+        queue_config({}, min_groups_for_streaming_train=1), world, prompts=1, steps=11
+    )
+    check_run(outcome, 1, 11)
+    counts_add_up(outcome)
+    assert outcome.controller is not None
+    assert outcome.controller.pump.queue.dispatched == 11
+    assert {group_id for _, group_id in world.trained} == {*(f"e0p{i}" for i in range(10)), "e1p0"}
