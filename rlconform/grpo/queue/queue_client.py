@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from itertools import count
 from typing import Any, Literal, Protocol
 
 import ray
@@ -25,6 +24,7 @@ from rlconform.grpo.queue.trajectory_queue import (
     QueueDrop,
     QueueStatistics,
 )
+from rlconform.grpo.workers.worker_group import fetch
 
 #: Calls that may wait in the actor at once, those of all clients together.
 _WAITING_CALLS = 4096
@@ -39,7 +39,7 @@ class QueueClosed(RuntimeError):
 
 
 class QueueCalls(Protocol):
-    """The way to the queue; calls arrive in the order in which they are made."""
+    """The way to the queue; calls may arrive in any order."""
 
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
         """Call a method of ``QueueActor`` at once; the result can be awaited."""
@@ -58,11 +58,20 @@ class QueueActorCalls:
 
     @classmethod
     def start(
-        cls, capacity: int, on_full: Literal["wait", "refuse"], max_staleness: int | None
+        cls,
+        capacity: int,
+        on_full: Literal["wait", "refuse"],
+        max_staleness: int | None,
+        timeout_s: float,
     ) -> QueueActorCalls:
-        """Start a queue in an actor of its own, which takes no CPU."""
-        actor = ray.remote(QueueActor).options(num_cpus=0, max_concurrency=_WAITING_CALLS)
-        return cls(actor.remote(capacity, on_full, max_staleness))
+        """Start a queue in an actor of its own, which takes no CPU; return once it answers.
+
+        ``WorkerLost`` if it does not start in time.
+        """
+        actor_class = ray.remote(QueueActor).options(num_cpus=0, max_concurrency=_WAITING_CALLS)
+        actor = actor_class.remote(capacity, on_full, max_staleness)
+        fetch(actor.statistics.remote(), timeout_s, "the start of the trajectory queue")
+        return cls(actor)
 
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
         """See ``QueueCalls``; raises ``QueueLost``, or what the queue raises."""
@@ -83,18 +92,27 @@ async def _answer(reference: Any) -> Any:
 
 
 class QueueClient:
-    """A producer or consumer; ``name`` is unique among the clients of a queue."""
+    """A producer or consumer; ``name`` is unique among the clients of a queue.
+
+    Its puts take place one after the other, so its groups are in the queue in their order. It makes
+    one get at a time.
+    """
 
     def __init__(self, calls: QueueCalls, name: str) -> None:
         self._calls, self._name = calls, name
-        self._numbers = count()
+        self._putting = asyncio.Lock()
+        self._puts = self._gets = 0  # numbers of the next ones
+        self._read = -1  # number of the last get whose answer was read
 
     async def put(self, group: QueuedGroup) -> PutOutcome:
         """Put a group: ``ACCEPTED``, or refused as ``FULL`` or ``STALE``; ``QueueClosed``.
 
         A put that is cancelled is withdrawn, unless it was accepted already.
         """
-        outcome: PutOutcome = await self._cancellable("put", group)
+        async with self._putting:
+            call = CallId(self._name, "put", self._puts)
+            self._puts += 1
+            outcome: PutOutcome = await self._cancellable("put", call, group)
         if outcome is PutOutcome.CLOSED:
             raise QueueClosed(f"the trajectory queue is closed; got group {group.group_id!r}")
         return outcome
@@ -104,7 +122,12 @@ class QueueClient:
 
         The groups of a get that is cancelled return to the front of the queue.
         """
-        batch: QueueBatch = await self._cancellable("get_batch", most, least, version)
+        call = CallId(self._name, "get", self._gets)
+        self._gets += 1
+        batch: QueueBatch = await self._cancellable(
+            "get_batch", call, most, least, version, self._read
+        )
+        self._read = call.number
         return batch
 
     async def get(self, version: int) -> QueueBatch:
@@ -124,13 +147,16 @@ class QueueClient:
         """Close the queue for all its clients. Idempotent."""
         await self._calls.call("close")
 
+    async def forget(self, client: str) -> None:
+        """Cancel the calls of a client that is dead: its last batch returns to the front."""
+        await self._calls.call("forget", client)
+
     async def statistics(self) -> QueueStatistics:
         """Return the counts of this moment."""
         statistics: QueueStatistics = await self._calls.call("statistics")
         return statistics
 
-    async def _cancellable(self, method: str, *args: Any) -> Any:
-        call = CallId(self._name, next(self._numbers))
+    async def _cancellable(self, method: str, call: CallId, *args: Any) -> Any:
         try:
             return await self._calls.call(method, call, *args)
         except asyncio.CancelledError:

@@ -35,7 +35,7 @@ import torch
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.advantages import group_baseline
-from rlconform.grpo.config import AsyncRLConfig, GRPOConfig, MasterConfig
+from rlconform.grpo.config import GRPOConfig, MasterConfig
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.queue.queue_client import QueueActorCalls
@@ -97,7 +97,7 @@ class AsyncPlaneTrainer(Trainer):
             self._clear_rows,
             self._is_uniform,
         )
-        self._controller = build_controller(config.async_rl, size, ports, self.events)
+        self._controller = build_controller(config, size, ports, self.events)
         self._loop = asyncio.Runner()
 
     def step(self) -> StepResult:
@@ -225,12 +225,15 @@ class AsyncPlaneTrainer(Trainer):
 
 
 def build_controller(
-    options: AsyncRLConfig, size: RunSize, ports: Ports, events: RunEvents
+    config: MasterConfig, size: RunSize, ports: Ports, events: RunEvents
 ) -> AsyncController:
     """Create the controller of the configured transport; that of a queue starts its actor."""
+    options = config.async_rl
+    assert options is not None  # checked at the start
     if options.transport == "buffer":
         return AsyncController(options, size, ports, events=events)
-    queue = QueueActorCalls.start(*queue_arguments(options, size.prompts_per_step))
+    arguments = queue_arguments(options, size.prompts_per_step)
+    queue = QueueActorCalls.start(*arguments, config.cluster.timeout_s)
     return QueueController(options, size, ports, queue, events=events)
 
 

@@ -1,9 +1,10 @@
-"""Calls of a queue actor on a simulated clock: they take time, arrive in order, and may die."""
+"""Calls of a queue actor on a simulated clock: they take time, arrive in any order, and may die."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from random import Random
 from typing import Any
 
 from rlconform.grpo.queue.queue_actor import QueueActor
@@ -18,6 +19,7 @@ class SimulatedCalls:
     ) -> None:
         self.queue = queue
         self._seconds, self._dies_at = seconds, dies_at
+        self._random = Random(0)
         self._running: set[asyncio.Task[Any]] = set()
 
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
@@ -38,7 +40,7 @@ class SimulatedCalls:
             task.exception()  # marks it as seen: nobody may read the answer
 
     async def _run(self, method: str, *args: Any) -> Any:
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(2 * self._seconds * self._random.random())
         answer = getattr(self.queue, method)(*args)
         if self._dies_at is None:
             result = await answer
@@ -49,5 +51,5 @@ class SimulatedCalls:
                     result = await answer
             except TimeoutError as error:
                 raise QueueLost("the trajectory queue has died") from error
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(2 * self._seconds * self._random.random())
         return result

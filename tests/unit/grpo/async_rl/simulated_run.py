@@ -100,7 +100,7 @@ class World:
     chunks: int = 0
     aborts: dict[str, asyncio.Future[None]] = field(default_factory=dict)
     most_inflight: int = 0
-    queue_s: float = 0.01  # of half a call of the trajectory queue
+    queue_s: float = 0.01  # mean of a way to the trajectory queue, or back
     queue: SimulatedCalls | None = None  # of the run's part after the last restart
     log: SimulatedLog | None = None  # gets the events of the driver and of the engine
 

@@ -134,6 +134,7 @@ def any_run(data: st.DataObject, log: SimulatedLog | None, *, queue: bool = Fals
         train_s=data.draw(st.floats(0.0, 4.0), "training"),
         sync_s=data.draw(st.floats(0.0, 2.0), "sync"),
         faults=Faults(data.draw(failures, "failures"), {f"p{number}" for number in uniform}),
+        queue_s=data.draw(st.sampled_from([0.0, 0.01, 0.5]), "way to the queue") if queue else 0.0,
         log=log,
     )
     # A checkpoint is made after a weight sync.

@@ -107,7 +107,7 @@ def test_the_death_of_the_queue_ends_the_run_at_once(queue: str, second: float) 
         await run.close()
         return ended
 
-    assert simulate(run()) <= second + 2 * world.queue_s
+    assert simulate(run()) <= second + 4 * world.queue_s
     assert not world.aborts, "nothing is being generated any more"
     assert not world.rows, "what was open is dropped, and its rows are cleared"
 
