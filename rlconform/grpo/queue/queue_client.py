@@ -69,7 +69,7 @@ class QueueActorCalls:
         ``WorkerLost`` if it does not start in time.
         """
         actor_class = ray.remote(QueueActor).options(num_cpus=0, max_concurrency=_WAITING_CALLS)
-        actor = actor_class.remote(capacity, on_full, max_staleness)
+        actor: Any = actor_class.remote(capacity, on_full, max_staleness)
         fetch(actor.statistics.remote(), timeout_s, "the start of the trajectory queue")
         return cls(actor)
 
