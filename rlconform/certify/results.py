@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rlconform.certify.judged_runs import JudgedRun
 from rlconform.contract import Level
 
 
@@ -77,6 +78,7 @@ class CheckResult:
     at_once: bool = False  # whether threads overlap, so that the script may not show the failure
     history: str = ""  # operations of several threads or processes, one JSON line each, or ""
     leans_on: list[str] = field(default_factory=list)  # requirements that the assertion relies on
+    runs: list[JudgedRun] = field(default_factory=list)  # training runs, judged by their events
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,11 @@ class RunRecord:
         calls = sum(result.plane_seconds for result in results)
         processes = self.process_seconds + sum(result.start_seconds for result in results)
         return TimeSplit(self.seconds, processes, calls, max(0.0, self.seconds - processes - calls))
+
+    @property
+    def judged(self) -> list[tuple[CheckResult, JudgedRun]]:
+        """The training runs that were judged by their events, each with its check."""
+        return [(result, run) for result in self.results.values() for run in result.runs]
 
     def planned(self, check_id: str) -> PlannedCheck:
         """Return the planned check with this id."""

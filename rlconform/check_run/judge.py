@@ -23,7 +23,14 @@ from rlconform.check_run.rules.staleness import StalenessWithinBound
 from rlconform.check_run.step_summaries import StepSummary
 from rlconform.check_run.verdict import RuleVerdict, sources_of, verdict_of
 from rlconform.events.reader import LogDefect, LogFileInfo, LogReader, log_files
-from rlconform.events.schema import GroupEvent, PromptDispatched, Record, RunEvent, RunStarted
+from rlconform.events.schema import (
+    GroupEvent,
+    PromptDispatched,
+    Record,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class RunReport:
     verdicts: tuple[RuleVerdict, ...]
     overview: Overview
     declared: RunStarted | None
+    ended: str | None = None  # reason of run_finished; None if the log has none
     files: tuple[LogFileInfo, ...] = ()
     holes: tuple[LogDefect, ...] = ()
     lags: dict[str, dict[int, int]] = field(default_factory=dict)  # groups by definition and lag
@@ -92,22 +100,26 @@ class RunJudge:
         self._records += len(records)
 
     def report(
-        self, files: Sequence[LogFileInfo] = (), defects: Sequence[LogDefect] = ()
+        self,
+        hosts: int,
+        files: Sequence[LogFileInfo] = (),
+        defects: Sequence[LogDefect] = (),
     ) -> RunReport:
-        """Judge the end of the log, and return the verdicts."""
+        """Judge the end of the log, which several hosts may have written; return the verdicts."""
         ledger = self.ledger
         for rule in self.rules:
             rule.finish()
         open_holes = holes(list(defects), list(files), set(ledger.lost))
-        stamped = ledger.run is None or ledger.run.stamped
+        ordered = hosts < 2 or ledger.run is None or ledger.run.stamped
         stale = next((r for r in self.rules if isinstance(r, StalenessWithinBound)), None)
         lively = next((r for r in self.rules if isinstance(r, Liveness)), None)
         return RunReport(
             self._run,
             self._records,
-            tuple(verdict_of(rule, open_holes, stamped) for rule in self.rules),
+            tuple(verdict_of(rule, open_holes, ordered) for rule in self.rules),
             self.overview,
             ledger.run,
+            _reason(ledger.finished),
             tuple(files),
             tuple(open_holes),
             {name: dict(counts) for name, counts in stale.lags.items()} if stale else {},
@@ -116,12 +128,18 @@ class RunJudge:
         )
 
 
+def _reason(finished: Record | None) -> str | None:
+    event = finished.event if finished is not None else None
+    return event.reason if isinstance(event, RunFinished) else None
+
+
 def judge_records(records: Iterable[Record], rules: Sequence[type[Rule]] = ALL_RULES) -> RunReport:
     """Judge records that are in memory and in causal order."""
     known = list(records)
     judge = RunJudge(rules)
     judge.feed(known)
-    return _with_proofs(judge.report(), {key_of(record): record for record in known})
+    report = judge.report(len({record.source.host for record in known}))
+    return _with_proofs(report, {key_of(record): record for record in known})
 
 
 def judge_run(paths: Iterable[Path], rules: Sequence[type[Rule]] = ALL_RULES) -> RunReport:
@@ -136,7 +154,8 @@ def judge_run(paths: Iterable[Path], rules: Sequence[type[Rule]] = ALL_RULES) ->
     judge = RunJudge(rules)
     for batch in reader.batches():
         judge.feed(batch)
-    report = judge.report(reader.files, reader.defects)
+    hosts = {info.source.host for info in reader.files if info.source is not None}
+    report = judge.report(len(hosts), reader.files, reader.defects)
     wanted = {
         key
         for verdict in report.verdicts

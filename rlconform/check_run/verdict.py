@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from rlconform._exit_codes import ExitCode
 from rlconform.check_run.anomaly import Basis, RecordKey, RunAnomaly
@@ -12,7 +12,7 @@ from rlconform.check_run.rule import Rule
 from rlconform.events.log_file import LogDefect
 
 
-class RuleOutcome(Enum):
+class RuleOutcome(StrEnum):
     """What a rule decides; only a whole log passes."""
 
     PASS = "pass"
@@ -35,9 +35,12 @@ class RuleVerdict:
     reason: str = ""  # why the rule does not apply
 
 
-def verdict_of(rule: Rule, holes: Sequence[LogDefect], stamped: bool) -> RuleVerdict:
-    """Decide. ``holes`` are defects of the log, ``stamped`` says that hosts exchange clocks."""
-    proven = [one for one in rule.anomalies if _proves(one, bool(holes), stamped)]
+def verdict_of(rule: Rule, holes: Sequence[LogDefect], ordered: bool) -> RuleVerdict:
+    """Decide. ``holes`` are defects of the log.
+
+    ``ordered`` says that the order of all records is known: hosts exchange clocks, or there is one.
+    """
+    proven = [one for one in rule.anomalies if _proves(one, bool(holes), ordered)]
     suspected = [one for one in rule.anomalies if one not in proven]
     missing = [_in_words(what, *found) for what, found in rule.missing.items()]
     if holes:
@@ -59,12 +62,14 @@ def verdict_of(rule: Rule, holes: Sequence[LogDefect], stamped: bool) -> RuleVer
     )  # fmt: skip
 
 
-def _proves(anomaly: RunAnomaly, holes: bool, stamped: bool) -> bool:
-    """Whether the records prove the anomaly, whatever the log does not show."""
-    if holes and anomaly.basis is Basis.ABSENCE:
+def _proves(anomaly: RunAnomaly, holes: bool, ordered: bool) -> bool:
+    """Whether the records prove the anomaly, whatever the log does not show.
+
+    Without a known order, what is absent before a record may be in the file of another host.
+    """
+    if anomaly.basis is Basis.ABSENCE and (holes or not ordered):
         return False
-    sources = (one.source for one in anomaly.proof)
-    return stamped or len({source.host for source in sources}) < 2
+    return ordered or len({one.source.host for one in anomaly.proof}) < 2
 
 
 def _in_words(what: str, count: int, example: str) -> str:

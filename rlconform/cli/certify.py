@@ -23,6 +23,7 @@ from rlconform.certify.report.console import (
     requirement_table,
 )
 from rlconform.certify.report.json_report import write_report
+from rlconform.certify.report.run_verdicts import print_runs
 from rlconform.certify.report.waivers import load_waivers
 from rlconform.certify.target import check_target_name
 from rlconform.cli.console import fail, new_console
@@ -111,6 +112,7 @@ def certify(
     except (ConfigError, PlaneDidNotStart) as error:
         _fail(f"{target} with {config}" if config else target, error, verbose)
     console.print(requirement_table(certificate.results))
+    print_runs(console, certificate.run)
     print_causes(console, certificate.causes)
     print_summary(console, certificate)
     try:

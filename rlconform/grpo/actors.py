@@ -8,11 +8,15 @@
 Starting actors takes seconds, mostly for imports, and ``build`` is quick. Therefore several runs
 can use the same actors. Every call blocks the driver until the actors have answered, except
 ``start_on_rollout_worker``, which returns Ray's reference at once.
+
+A rollout worker that has died is called no more, and the run goes on with the others; its death is
+written into the event log. Without a rollout worker, or a rank, the run ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -26,7 +30,15 @@ from rlconform.grpo.failures import TornWeights
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.workers.policy_worker import PolicyWorker
-from rlconform.grpo.workers.worker_group import ROLLOUT_GPU_SHARE, WorkerGroup, fetch, remote_class
+from rlconform.grpo.workers.worker_group import (
+    ROLLOUT_GPU_SHARE,
+    WorkerDied,
+    WorkerGroup,
+    fetch,
+    remote_class,
+)
+
+_LOG = logging.getLogger("rlconform.grpo")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,9 +69,9 @@ def missing_resources(config: ClusterConfig, available: Mapping[str, float]) -> 
     return ""
 
 
-def torn_weights(version: int, sent: str, held: Sequence[str]) -> str:
+def torn_weights(version: int, sent: str, held: Mapping[int, str]) -> str:
     """Return an error message if a rollout worker's digest differs from rank 0's, else ""."""
-    differing = [f"rollout worker {i} holds {own}" for i, own in enumerate(held) if own != sent]
+    differing = [f"rollout worker {i} holds {own}" for i, own in held.items() if own != sent]
     if not differing:
         return ""
     return f"weights of version {version}: policy rank 0 sent {sent}, {', '.join(differing)}"
@@ -95,36 +107,73 @@ class RunActors:
         self.rollout_workers: list[Any] = [
             rollout_actor.remote(config.device) for _ in range(config.rollout_workers)
         ]
-        #: The processes with open files of events: rollout workers, then policy workers by rank.
-        self.event_sources: list[EventSource] = []
+        self._dead: set[int] = set()
+        self._events = RunEvents()
+        #: The living processes with open files of events, rollout workers by index.
+        self._rollout_sources: dict[int, EventSource] = {}
+        self._policy_sources: list[EventSource] = []
         self._other_hosts = False
 
+    @property
+    def living(self) -> list[int]:
+        """The rollout workers that are not known to have died, by index."""
+        return [index for index in range(len(self.rollout_workers)) if index not in self._dead]
+
+    @property
+    def event_sources(self) -> list[EventSource]:
+        """The living processes with open files of events."""
+        return [*self._rollout_sources.values(), *self._policy_sources]
+
     def build(self, config: MasterConfig) -> None:
-        """Create the policy on every rank, and the generation engines with the same weights."""
+        """Create the policy on every rank, and the generation engines with the same weights.
+
+        Raises ``WorkerDied`` if a rollout worker has died: a run begins with all of them.
+        """
         self.workers.all(PolicyWorker.build, config)
         self.call_rollout_workers(RolloutWorker.build, config)
+        if self._dead:
+            count = len(self.rollout_workers)
+            raise WorkerDied(f"expected {count} rollout workers; {sorted(self._dead)} have died")
 
     def call_rollout_worker(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Call a method on the first rollout worker and return its result.
+        """Call a method on the first living rollout worker and return its result.
 
         Raises ``WorkerLost`` if the actor died or the timeout passed, or the actor's exception.
         """
-        call = self.start_on_rollout_worker(0, method, *args, **kwargs)
-        result: R = self._fetch(call, method)
+        index = next(iter(self._some_living()))
+        call = self.start_on_rollout_worker(index, method, *args, **kwargs)
+        try:
+            result: R = self._fetch(call, method)
+        except WorkerDied:
+            self.rollout_worker_died(index)
+            raise
         return result
 
     def call_rollout_workers(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> list[R]:
-        """Call a method on every rollout worker; otherwise it is like ``call_rollout_worker``."""
-        calls = [
-            self.start_on_rollout_worker(index, method, *args, **kwargs)
-            for index in range(len(self.rollout_workers))
-        ]
-        results: list[R] = self._fetch(calls, method)
+        """Call a method on every living rollout worker; return the results of those that answered.
+
+        Raises ``WorkerDied`` if none is left, ``WorkerLost`` if the timeout passed, or the
+        exception of an actor.
+        """
+        calls = {
+            index: self.start_on_rollout_worker(index, method, *args, **kwargs)
+            for index in self._some_living()
+        }
+        results: list[R] = list(self._answers(calls, method).values())
         return results
+
+    def rollout_worker_died(self, index: int) -> None:
+        """Call this rollout worker no more, and write that it is lost. Idempotent."""
+        if index not in self._dead:
+            self._dead.add(index)
+            _LOG.warning("rollout worker %d has died; %d are left", index, len(self.living))
+        source = self._rollout_sources.pop(index, None)
+        if source is not None:
+            self._events.lost([source], "it has died")
 
     def start_on_rollout_worker(
         self,
@@ -138,17 +187,16 @@ class RunActors:
 
     def open_events(self, place: EventLogPlace, events: RunEvents) -> None:
         """Open files of events in all actors, until ``close_events``."""
-        rollout = [
-            self.start_on_rollout_worker(
+        self._events = events
+        rollout = {
+            index: self.start_on_rollout_worker(
                 index, RolloutWorker.open_events, place, index, events.stamp()
             )
-            for index in range(len(self.rollout_workers))
-        ]
+            for index in self._some_living()
+        }
         policy = [(place, rank, events.stamp()) for rank in range(self.workers.world)]
-        self.event_sources = [
-            *self._fetch(rollout, RolloutWorker.open_events),
-            *self.workers.each(PolicyWorker.open_events, policy),
-        ]
+        self._rollout_sources = self._answers(rollout, RolloutWorker.open_events)
+        self._policy_sources = self.workers.each(PolicyWorker.open_events, policy)
         own = events.writer.source.host
         self._other_hosts = any(source.host != own for source in self.event_sources)
         self.exchange_stamps(events)
@@ -167,21 +215,24 @@ class RunActors:
         if self.event_sources:
             self.call_rollout_workers(RolloutWorker.close_events)
             self.workers.all(PolicyWorker.close_events)
-            self.event_sources = []
+            self._rollout_sources, self._policy_sources = {}, []
 
     def refit(self, version: int, stamp: int = 0) -> None:
         """Copy the policy's weights from rank 0 to all engines; they don't go through the driver.
 
         ``stamp`` is the driver's clock of the event log. Raises ``TornWeights`` if an engine then
-        holds other weights than rank 0 sent.
+        holds other weights than rank 0 sent, ``WorkerDied`` if no rollout worker is left.
         """
         published = self.workers.start(PolicyWorker.published_weights, version, stamp)  # type: ignore[arg-type]
         weights, digest, sent_at = published[0]
-        refits = [
-            self.start_on_rollout_worker(index, RolloutWorker.refit, weights, version, sent_at)
-            for index in range(len(self.rollout_workers))
-        ]
-        sent, *held = self._fetch([digest, *refits], RolloutWorker.refit)
+        refits = {
+            index: self.start_on_rollout_worker(
+                index, RolloutWorker.refit, weights, version, sent_at
+            )
+            for index in self._some_living()
+        }
+        sent = self._fetch(digest, RolloutWorker.refit)
+        held: dict[int, str] = self._answers(refits, RolloutWorker.refit)
         if torn := torn_weights(version, sent, held):
             raise TornWeights(torn)
 
@@ -191,6 +242,23 @@ class RunActors:
         for worker in self.rollout_workers:
             ray.kill(worker)
         self.rollout_workers = []
+
+    def _some_living(self) -> list[int]:
+        if living := self.living:
+            return living
+        raise WorkerDied("all rollout workers have died")
+
+    def _answers(self, calls: Mapping[int, Any], method: Callable[..., Any]) -> dict[int, Any]:
+        """Wait for calls by rollout worker; return the results of those that have not died."""
+        answers = {}
+        for index, call in calls.items():
+            try:
+                answers[index] = self._fetch(call, method)
+            except WorkerDied:
+                self.rollout_worker_died(index)
+                if not self.living:
+                    raise
+        return answers
 
     def _fetch(self, calls: Any, method: Callable[..., Any]) -> Any:
         return fetch(calls, self._timeout_s, f"a rollout worker's {method.__name__}")

@@ -66,7 +66,7 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
     _check(config)
     with ExitStack() as stack:
         trainer = _start(config, stack)
-        stack.push(trainer.end_events)
+        stack.push(trainer.end_after_error)
         resume(trainer)
         if trainer.finished:
             trainer.shutdown()

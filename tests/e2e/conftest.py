@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from rlconform.backends.ray_runtime import ensure_ray
-from rlconform.certify.scenarios.training_parity import RANKS, SMALL
+from rlconform.certify.scenarios.training_actors import RANKS, SMALL
 from rlconform.certify.target import open_target
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.actors import RunActors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,11 @@ from rlconform.grpo.actors import RunActors
 from rlconform.grpo.compare_runs import differences
 from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.plane_traffic import Attach
-from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerLost
+from rlconform.grpo.workers.worker_group import WorkerDied
 
 #: An engine rounds by its batch, so both runs generate group by group.
 BY_GROUP = "generation.batch_size=8"
@@ -138,13 +138,13 @@ def test_a_run_without_rollout_workers_ends_with_a_typed_error(
     config = one_behind("cluster.dp_size=1", "async_rl.rollout_failure.backoff_base_s=0.1")
     actors = RunActors(PlanePolicyWorker, PlaneRolloutWorker, config.cluster, groups_in_flight=8)
     trainer = AsyncPlaneTrainer(config, actors, owner, attach)
-    try:
+    with ExitStack() as stack:
+        stack.callback(actors.shutdown)
         trainer.step()
         ray.kill(actors.rollout_workers[0])
-        with pytest.raises((WorkerLost, TooManySkippedPrompts)):
+        with pytest.raises(WorkerDied) as died:
             list(fit(trainer))
-    finally:
-        actors.shutdown()
+        trainer.end_after_error(died.type, died.value, died.tb)
 
 
 #: Mean reward over the last steps, as in ``test_learning``; an untrained policy is near 0.1.

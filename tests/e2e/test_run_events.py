@@ -1,7 +1,10 @@
-"""Runs of all trainers write events, and ``check-run`` is clean on them."""
+"""Runs of all trainers write events, and ``check-run`` is clean on them, plane calls included."""
 
 from __future__ import annotations
 
+import socket
+import time
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,16 +14,21 @@ import pytest
 from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import DataPlaneClient
+from rlconform.events import LogReader
+from rlconform.events.schema import EventSource, PlaneOp, Record
+from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig, load_config
+from rlconform.grpo.events_actor import EventLogPlace
 from rlconform.grpo.plane_traffic import Attach
+from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.training_loop import fit
+from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.parametrize("plane_name", ["ray_store"], scope="module"),
-]
+pytestmark = pytest.mark.timeout(180)
+
+ON_RAY_STORE = pytest.mark.parametrize("plane_name", ["ray_store"], scope="module")
 
 
 def config(name: str, folder: Path, *overrides: str) -> MasterConfig:
@@ -48,6 +56,7 @@ def not_applicable(report: RunReport) -> set[str]:
 
 
 @pytest.mark.smoke
+@ON_RAY_STORE
 @pytest.mark.parametrize(
     "mode",
     ["async_rl.in_flight_weight_updates=true", "async_rl.partial_rollouts=true"],
@@ -68,6 +77,7 @@ def test_an_asynchronous_run_is_clean(
     assert max(report.lags["start"]) == 1
 
 
+@ON_RAY_STORE
 def test_a_resumed_run_is_clean(
     runs: Any, owner: DataPlaneClient, attach: Attach, tmp_path: Path
 ) -> None:
@@ -84,6 +94,7 @@ def test_a_resumed_run_is_clean(
     assert not_applicable(report) == set()
 
 
+@ON_RAY_STORE
 def test_synchronous_runs_are_clean(
     runs: Any, owner: DataPlaneClient, attach: Attach, tmp_path: Path
 ) -> None:
@@ -102,3 +113,59 @@ def test_synchronous_runs_are_clean(
     report = judged(tmp_path / "memory")
     assert not_applicable(report) == {"resume", "plane_ops"}
     assert report.overview.fates["filtered_uniform"] or report.overview.fates["surplus"]
+
+
+@pytest.mark.parametrize("plane_name", ["transfer_queue/simple"], scope="module")
+def test_an_asynchronous_run_on_transfer_queue_is_clean(
+    runs: Any, owner: DataPlaneClient, attach: Attach, tmp_path: Path
+) -> None:
+    run = config("tiny_llama_copy_async", tmp_path, "grpo.max_num_steps=4")
+    runs.plane(run, owner, attach)
+    assert not_applicable(judged(tmp_path)) == {"resume"}
+    calls = [one.event for one in records(tmp_path) if isinstance(one.event, PlaneOp)]
+    ended = [call for call in calls if call.status != "invoked"]
+    assert {call.op for call in ended} == {"put", "get", "clear"}
+    assert {call.status for call in ended} == {"ok"}
+    assert len(calls) == 2 * len(ended), "every call ends"
+
+
+class OnAnotherHost(PlaneRolloutWorker):
+    """A rollout worker whose host has another name, and a wall clock that is behind."""
+
+    def open_events(self, place: EventLogPlace, rank: int, stamp: int) -> EventSource:
+        """Change the process's host first."""
+        now = time.time_ns
+        time.time_ns = lambda: now() - 3600 * 10**9
+        socket.gethostname = lambda: "another-host"
+        return super().open_events(place, rank, stamp)
+
+
+@ON_RAY_STORE
+def test_a_run_on_two_hosts_with_other_clocks_is_clean(
+    runs: Any,  # noqa: ARG001 - starts Ray
+    owner: DataPlaneClient,
+    attach: Attach,
+    tmp_path: Path,
+) -> None:
+    run = config(
+        "tiny_llama_copy_async", tmp_path, "cluster.dp_size=1", "grpo.max_num_steps=4",
+        "async_rl.in_flight_weight_updates=true",
+    )  # fmt: skip
+    with ExitStack() as stack:
+        actors = RunActors(PlanePolicyWorker, OnAnotherHost, run.cluster, groups_in_flight=8)
+        stack.callback(actors.shutdown)
+        trainer = AsyncPlaneTrainer(run, actors, owner, attach)
+        stack.push(trainer.end_after_error)
+        list(fit(trainer))
+        trainer.shutdown()
+    report = judged(tmp_path)
+    assert report.overview.fates["trained"] == 4 * run.grpo.num_prompts_per_step
+    far = [one for one in records(tmp_path) if one.source.host == "another-host"]
+    assert {one.source.role for one in far} == {"rollout"}
+    assert all(one.clock > one.wall_ns // 1000 + 10**9 for one in far[1:]), (
+        "clocks are the driver's"
+    )
+
+
+def records(folder: Path) -> list[Record]:
+    return list(LogReader(sorted((folder / "events").glob("events-*.jsonl"))))

@@ -16,6 +16,7 @@ from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.concurrency.race_script import race_script
 from rlconform.certify.isolation.remote_client import ProcessDied
 from rlconform.certify.isolation.scattering_client import Policy, policy_of
+from rlconform.certify.judged_runs import JudgedRun
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.reproduce.render import Origin, render_script
@@ -38,6 +39,8 @@ _TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
 RECORDING = pytest.StashKey[Recording]()
 #: The key under which an item stores the operations of its check's roles.
 HISTORY = pytest.StashKey[list[Operation]]()
+#: The key under which an item stores its check's training runs, judged by their events.
+RUNS = pytest.StashKey[list[JudgedRun]]()
 
 
 def describe(session: PlaneSession) -> dict[str, Any]:
@@ -137,6 +140,7 @@ def result_of(
         Outcome.PASS,
         mark.kwargs["capability"],
         plane_seconds=recording.plane_seconds,
+        runs=item.stash.get(RUNS, []),
     )
     if excinfo is None:
         return result

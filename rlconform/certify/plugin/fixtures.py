@@ -6,6 +6,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ from rlconform.certify.isolation.scattering_client import (
 from rlconform.certify.plugin.check_result import (
     HISTORY,
     RECORDING,
+    RUNS,
     CleanUpFailed,
     ends_plane,
     is_scattered,
@@ -37,6 +39,8 @@ from rlconform.contract import DataPlaneClient, Target
 from rlconform.contract.target import LONGEST_SETTLE_S
 
 if TYPE_CHECKING:
+    from rlconform.certify.scenarios.run_logs import RunLogs
+    from rlconform.certify.scenarios.training_actors import TrainingActors
     from rlconform.certify.scenarios.training_async import AsyncRuns
     from rlconform.certify.scenarios.training_parity import ParityRuns
 
@@ -58,23 +62,39 @@ def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
 
 
 @pytest.fixture(scope="session")
-def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
-    """Yield whole runs of the reference GRPO, in memory and through the plane under test."""
+def training_actors(request: pytest.FixtureRequest) -> Iterator[TrainingActors]:
+    """Yield the actors that make all training runs, in memory and through the plane under test."""
     session: PlaneSession = _checks(request).session
     with session.starting.running():
-        from rlconform.certify.scenarios.training_parity import (  # noqa: PLC0415 - see there
-            start_parity_runs,
+        from rlconform.certify.scenarios.training_actors import (  # noqa: PLC0415 - see there
+            start_training_actors,
         )
-    with start_parity_runs(session) as runs:
-        yield runs
+    with start_training_actors(session) as actors:
+        yield actors
 
 
-@pytest.fixture(scope="session")
-def async_runs(parity_runs: ParityRuns) -> AsyncRuns:
-    """Return asynchronous runs through the plane under test, on the actors of ``parity_runs``."""
-    from rlconform.certify.scenarios.training_async import AsyncRuns  # noqa: PLC0415 - see above
+@pytest.fixture
+def run_logs(request: pytest.FixtureRequest, tmp_path: Path) -> RunLogs:
+    """Return where this check's runs write their events; its result has what they say."""
+    from rlconform.certify.scenarios.run_logs import RunLogs  # noqa: PLC0415 - as above
 
-    return AsyncRuns(parity_runs.plane, parity_runs.through_plane)
+    return RunLogs(tmp_path / "events", request.node.stash.setdefault(RUNS, []))
+
+
+@pytest.fixture
+def parity_runs(training_actors: TrainingActors, run_logs: RunLogs) -> ParityRuns:
+    """Return synchronous runs, in memory and through the plane under test."""
+    from rlconform.certify.scenarios.training_parity import ParityRuns  # noqa: PLC0415 - as above
+
+    return ParityRuns(training_actors, run_logs)
+
+
+@pytest.fixture
+def async_runs(training_actors: TrainingActors, run_logs: RunLogs) -> AsyncRuns:
+    """Return asynchronous runs through the plane under test."""
+    from rlconform.certify.scenarios.training_async import AsyncRuns  # noqa: PLC0415 - as above
+
+    return AsyncRuns(training_actors, run_logs)
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from rlconform.certify.results import Outcome, PlannedCheck, RunRecord
 from rlconform.contract import CURRENT_SET, LEVELS, ConfigError, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
 
-SCHEMA = 1
+#: Version of the document; 2 has ``runs``.
+SCHEMA = 2
 
 #: Folder of the histories next to the report, one file for each check that has one.
 HISTORIES = "histories"
@@ -47,6 +48,10 @@ def build_report(certificate: Certificate) -> dict[str, Any]:
             for result in certificate.results
         ],
         "checks": [_check(run, check) for check in run.plan],
+        "runs": [
+            {"check": result.id, "requirement": result.requirement} | asdict(judged)
+            for result, judged in run.judged
+        ],
         "notes": run.notes,
     }
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -89,6 +94,7 @@ def _check(run: RunRecord, check: PlannedCheck) -> dict[str, Any]:
     if check.id in run.results:
         shown = asdict(run.results[check.id])
         shown.pop("reproducer")
+        shown.pop("runs")
         if shown.pop("history"):
             shown["history"] = f"{HISTORIES}/{_file_name(check.id)}"
         return shown

@@ -1,4 +1,4 @@
-"""Writes ``junit.xml`` for CI: one test case for each planned check.
+"""Writes ``junit.xml`` for CI: one test case for each planned check, and each rule of a run.
 
 It agrees with the certificate: a check that does not count against the plane is not a failure.
 
@@ -9,6 +9,12 @@ It agrees with the certificate: a check that does not count against the plane is
     broke a SHOULD                          passed, with a property WARN
     probed a capability not declared        skipped, with what the probe found
     did not run                             skipped, with the reason
+
+    rule of check-run on a training run     test case
+    passes                                  passed
+    fails                                   failure, with the anomalies and their proofs
+    can't decide                            skipped, with what is missing
+    does not apply, or its check is waived  skipped, with the reason
 """
 
 from __future__ import annotations
@@ -16,7 +22,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+from rlconform.certify.judged_runs import JudgedRule
 from rlconform.certify.results import BROKEN, CheckResult, Outcome, RequirementResult, RunRecord
+from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import Requirement, load_requirements
 
 
@@ -46,9 +54,18 @@ def junit_suite(run: RunRecord, results: list[RequirementResult]) -> ElementTree
             _warn(case, result.warnings)
         else:
             _fail(case, result, requirements[check.requirement])
+    for result, judged in run.judged:
+        for rule in judged.rules:
+            case = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=_xml_text(f"check-run {result.requirement} {judged.name}"),
+                name=rule.rule,
+            )
+            _judge(case, rule, waived.get(result.requirement, ""))
     for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(count, str(len(suite.findall(f"testcase/{tag}"))))
-    suite.set("tests", str(len(run.plan)))
+    suite.set("tests", str(len(suite)))
     suite.set("time", f"{run.seconds:.3f}")
     return suite
 
@@ -76,6 +93,23 @@ def _fail(case: ElementTree.Element, result: CheckResult, row: Requirement) -> N
     )
     asked = f"{row.id}: {row.title}\n{row.sentence}\n"
     node.text = _xml_text("\n".join([asked, *result.steps, result.stacks]))
+
+
+def _judge(case: ElementTree.Element, rule: JudgedRule, waived: str) -> None:
+    match rule.outcome:
+        case RuleOutcome.NOT_APPLICABLE:
+            _skip(case, rule.reason)
+        case RuleOutcome.INDETERMINATE:
+            _skip(case, f"indeterminate, missing: {'; '.join(rule.missing)}")
+        case RuleOutcome.FAIL if waived:
+            _skip(case, waived)
+        case RuleOutcome.FAIL:
+            message = _xml_text(rule.anomalies[0].sentence)
+            node = ElementTree.SubElement(case, "failure", type="FAIL", message=message)
+            lines = [f"{rule.title}: not so in {rule.count} cases"]
+            for anomaly in rule.anomalies:
+                lines += ["", anomaly.sentence, anomaly.impact, *anomaly.proof]
+            node.text = _xml_text("\n".join(lines))
 
 
 def _xml_text(text: str) -> str:

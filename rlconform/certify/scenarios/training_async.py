@@ -4,10 +4,9 @@
                  AsyncPlaneTrainer ─▶ record ┴─ compare_runs.differences ──▶ verdict
     off policy   AsyncPlaneTrainer ── after each step: rows that gave gradients ──▶ verdict
                  plane ── at the end: rows that are left ──▶ verdict
-    events of both asynchronous runs ── check_run ──▶ verdict
+    events of all three runs ── check_run ──▶ verdict
 
-The runs use the actors of ``ParityRuns``, one run after the other. Import this module only where
-level e2e runs.
+Import this module only where level e2e runs, see ``training_actors``.
 """
 
 from __future__ import annotations
@@ -15,19 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
-from rlconform.certify.plugin.plane_session import PlaneSession
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
 from rlconform.certify.scenarios.plane_trainer import plane_trainer
-from rlconform.certify.scenarios.training_parity import GROUPS_IN_FLIGHT, SMALL
-from rlconform.check_run.judge import judge_run
-from rlconform.check_run.verdict import RuleOutcome
+from rlconform.certify.scenarios.run_logs import RunLogs
+from rlconform.certify.scenarios.training_actors import GROUPS_IN_FLIGHT, SMALL, TrainingActors
 from rlconform.contract.fields import ADVANTAGES, INPUT_IDS, PREV_LOGPROBS
-from rlconform.grpo.actors import RunActors
 from rlconform.grpo.compare_runs import TrainingRecord, differences, run_to_end
 from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.tasks import Dataloader, build_task
@@ -72,30 +66,28 @@ WRITTEN = (INPUT_IDS, PREV_LOGPROBS, ADVANTAGES)
 class AsyncRuns:
     """Trains asynchronously through the plane."""
 
-    def __init__(self, plane: PlaneSession, actors: RunActors) -> None:
-        self._plane, self._actors = plane, actors
+    def __init__(self, actors: TrainingActors, logs: RunLogs) -> None:
+        self._plane, self._actors, self._logs = actors.plane, actors.through_plane, logs
 
     def expect_equal_on_policy(self) -> None:
         """Expect the asynchronous run at staleness 0 to equal the synchronous run bit for bit."""
         due = "a {} run through the plane to its end"
-        synchronous = load_config("tiny_llama_copy", COMPARABLE)
         opened = partial(plane_trainer, self._plane)
-        with opened(PlaneTrainer, synchronous, self._actors, due.format("synchronous")) as trainer:
-            expected = run_to_end(trainer)
-        with TemporaryDirectory() as folder:
-            logged = f"logger.events_dir={folder}"
+        with self._logs.judging("synchronous, group by group") as logged:
+            config = load_config("tiny_llama_copy", [*COMPARABLE, logged])
+            with opened(PlaneTrainer, config, self._actors, due.format("synchronous")) as trainer:
+                expected = run_to_end(trainer)
+        with self._logs.judging("asynchronous, on policy") as logged:
             config = load_config("tiny_llama_copy_async", [*COMPARABLE, *ON_POLICY, logged])
             due = due.format("asynchronous")
             with opened(AsyncPlaneTrainer, config, self._actors, due) as later:
                 got = run_to_end(later)
             _expect_equal(expected, got)
-            expect_clean_log(folder)
 
     def expect_witnessed_off_policy(self) -> None:
         """Expect each group to be trained on once, as written, and no row of the run to be left."""
-        with TemporaryDirectory() as folder:
-            self._expect_witnessed(f"logger.events_dir={folder}")
-            expect_clean_log(folder)
+        with self._logs.judging("asynchronous, one step off policy") as logged:
+            self._expect_witnessed(logged)
 
     def _expect_witnessed(self, logged: str) -> None:
         config = load_config("tiny_llama_copy_async", [*COMPARABLE, *OFF_POLICY, logged])
@@ -135,25 +127,6 @@ def _expect_equal(expected: TrainingRecord, got: TrainingRecord) -> None:
         "an asynchronous run on policy that equals the synchronous run bit for bit",
         f"{len(differing)} differences, first {'; '.join(differing[:3])}",
     )
-
-
-def expect_clean_log(folder: str) -> None:
-    """Expect no rule of ``check-run`` to fail on the events of a run.
-
-    Raise ``RuntimeError`` if a rule can't decide, since the log is the kit's.
-    """
-    undecided = []
-    for verdict in judge_run([Path(folder)]).verdicts:
-        if verdict.outcome is RuleOutcome.FAIL:
-            anomaly = verdict.anomalies[0]
-            raise ContractViolation(
-                f"a run that rule {verdict.rule} of check-run passes",
-                f"{verdict.count} anomalies, first: {anomaly.sentence}",
-            )
-        if verdict.outcome is RuleOutcome.INDETERMINATE:
-            undecided.append(f"{verdict.rule}: {', '.join(verdict.missing)}")
-    if undecided:
-        raise RuntimeError(f"expected events that decide every rule; got {'; '.join(undecided)}")
 
 
 def expect_witnessed(

@@ -14,6 +14,9 @@ from rlconform.check_run.report.words import (
 )
 from rlconform.check_run.verdict import RuleOutcome
 
+#: Anomalies of a rule that are shown before the reader opens the others.
+SHOWN = 2
+
 
 def render_run_page(report: RunReport) -> str:
     """Return the page as HTML, with every string of the log escaped."""
@@ -34,6 +37,11 @@ def render_run_page(report: RunReport) -> str:
     }
     return environment.get_template("page.html.j2").render(
         report=report,
+        wrong=sorted(
+            (verdict for verdict in report.verdicts if verdict.anomalies),
+            key=lambda verdict: verdict.outcome is not RuleOutcome.FAIL,  # what is suspected last
+        ),
+        shown=SHOWN,
         verdict=verdict_in_words(report),
         worst=worst.value,
         fates=fates_in_words(report),

@@ -23,6 +23,7 @@ def report_document(report: RunReport) -> dict[str, Any]:
         "rlconform": rlconform.__version__,
         "run": report.run,
         "verdict": verdict_in_words(report),
+        "ended": report.ended,
         "records": report.records,
         "rules": [_rule(verdict) for verdict in report.verdicts],
         "groups": dict(report.overview.fates),

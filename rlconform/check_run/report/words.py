@@ -19,6 +19,13 @@ OUTCOME_WORDS = {
 }
 
 
+#: What a verdict says of a run that ended before its last step.
+_END_WORDS = {
+    "failed": ", and it failed before its last step",
+    "cancelled": ", and it was cancelled before its last step",
+}
+
+
 def source_in_words(source: EventSource) -> str:
     """Return a process as text, such as ``rollout 1 (host-a, pid 201)``."""
     restarted = f", incarnation {source.incarnation}" if source.incarnation else ""
@@ -42,23 +49,30 @@ def _plain(value: Any) -> str:
     return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
-def record_in_words(record: Record | RecordKey, began_ns: int) -> str:
-    """Return a line of a proof: seconds since the first record of the proof, process, event."""
+def record_in_words(record: Record | RecordKey, began: int) -> str:
+    """Return a line of a proof: seconds since the first record of the proof, process, event.
+
+    The seconds are those of the causal clock: wall clocks of several hosts may differ.
+    """
     if isinstance(record, RecordKey):
         return f"(not found)  {source_in_words(record.source)} seq {record.seq}"
-    seconds = (record.wall_ns - began_ns) / 1e9
+    seconds = (record.clock - began) / 1e6
     where = f"{source_in_words(record.source)} seq {record.seq}"
     return f"{seconds:+.3f} s  {where}  {event_in_words(record)}"
 
 
 def proof_in_words(proof: tuple[Record | RecordKey, ...]) -> list[str]:
     """Return the lines of a proof."""
-    began = min((one.wall_ns for one in proof if isinstance(one, Record)), default=0)
+    began = min((one.clock for one in proof if isinstance(one, Record)), default=0)
     return [record_in_words(one, began) for one in proof]
 
 
 def verdict_in_words(report: RunReport) -> str:
     """Return the verdict of the whole run as one sentence."""
+    return f"{_verdict(report)}{_END_WORDS.get(report.ended or '', '')}"
+
+
+def _verdict(report: RunReport) -> str:
     by_outcome: dict[RuleOutcome, list[str]] = {}
     for verdict in report.verdicts:
         by_outcome.setdefault(verdict.outcome, []).append(verdict.rule)

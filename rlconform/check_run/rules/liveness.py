@@ -67,7 +67,7 @@ class Liveness(Rule):
         if row is None or row.started is None or row.attempt != event.attempt:
             return
         if record.wall_ns - row.started.wall_ns <= self._rollout_deadline_ns:
-            return
+            return  # a shortcut; ``_seconds`` decides
         run, took = self.ledger.run, _seconds(row.started, record)
         if run is not None and run.rollout_deadline_s is not None and took > run.rollout_deadline_s:
             self.report(
@@ -187,6 +187,10 @@ class Liveness(Rule):
 
 
 def _seconds(earlier: Record, later: Record) -> float:
+    """Return the time between two records; of two hosts, whose wall clocks differ, at least it."""
     if earlier.source == later.source:
         return (later.mono_ns - earlier.mono_ns) / 1e9
-    return (later.wall_ns - earlier.wall_ns) / 1e9
+    wall = (later.wall_ns - earlier.wall_ns) / 1e9
+    if earlier.source.host == later.source.host:
+        return wall
+    return max(0.0, min(wall, (later.clock - earlier.clock) / 1e6))

@@ -24,7 +24,7 @@ from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted, AttemptFailed
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem
-from rlconform.grpo.workers.worker_group import WorkerLost
+from rlconform.grpo.workers.worker_group import WorkerDied
 
 
 def failure_of(error: BaseException) -> Failure | None:
@@ -45,7 +45,6 @@ class GroupPort:
 
     def __init__(self, actors: RunActors, partition_id: str, events: RunEvents) -> None:
         self._actors, self._partition_id, self._events = actors, partition_id, events
-        self._alive = list(range(len(actors.rollout_workers)))
         self._load: Counter[int] = Counter()
         self._worker_of: dict[str, int] = {}
 
@@ -53,9 +52,10 @@ class GroupPort:
         self, problem: Problem, group_id: str, partial: PartialGroup | None
     ) -> GroupRecord | Aborted:
         """Generate a group; see ``rollout.pump.GenerateGroup``."""
-        if not self._alive:
-            raise WorkerLost("all rollout workers have died")
-        index = min(self._alive, key=lambda each: self._load[each])
+        living = self._actors.living
+        if not living:
+            raise WorkerDied("all rollout workers have died")
+        index = min(living, key=lambda each: self._load[each])
         self._load[index] += 1
         self._worker_of[group_id] = index
         try:
@@ -72,9 +72,7 @@ class GroupPort:
         except RayTaskError as error:
             raise self._sorted(group_id, error.cause or error) from error
         except RayActorError as error:
-            if index in self._alive:
-                self._alive.remove(index)
-                self._events.lost(self._actors.event_sources[index : index + 1], "it has died")
+            self._actors.rollout_worker_died(index)
             raise self._sorted(group_id, error) from error
         finally:
             self._load[index] -= 1

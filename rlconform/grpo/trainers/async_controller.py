@@ -247,3 +247,15 @@ class AsyncController:
             "rollout/dispatched": float(self.pump.queue.dispatched),
             "rollout/skipped": float(self.pump.queue.skipped.total()),
         }
+
+
+async def cancel_others(timeout_s: float) -> None:
+    """Cancel all other tasks of this event loop, and wait until they have ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        ended, _ = await asyncio.wait(others, timeout=timeout_s)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # marks it as seen: the run has an error already

@@ -28,6 +28,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -48,8 +49,14 @@ from rlconform.grpo.rollout.pump import Aborted
 from rlconform.grpo.rollout.worker import RowSummary
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem, build_task
-from rlconform.grpo.trainers.async_controller import AsyncController, Ports, RunSize
+from rlconform.grpo.trainers.async_controller import (
+    AsyncController,
+    Ports,
+    RunSize,
+    cancel_others,
+)
 from rlconform.grpo.trainers.base import StepResult, Trainer
+from rlconform.grpo.trainers.call_threads import CallThreads
 from rlconform.grpo.trainers.driver_step import validation_metrics
 from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION, PlanePolicy
 from rlconform.grpo.trainers.saved_rows import load_rows, save_rows
@@ -58,6 +65,8 @@ from rlconform.plane import mint_sample_ids
 
 _RUN = "async_run.json"
 _ROWS = "rows"
+#: Seconds that cancelled tasks of a failed run, and then its calls in threads, get to end.
+_LAST_CALLS_S = 10.0
 
 
 class AsyncPlaneTrainer(Trainer):
@@ -99,6 +108,9 @@ class AsyncPlaneTrainer(Trainer):
         )
         self._controller = build_controller(config, size, ports, self.events)
         self._loop = asyncio.Runner()
+        self._loop_is_open = True
+        self._threads = CallThreads()
+        self._loop.get_loop().set_default_executor(self._threads)
 
     def step(self) -> StepResult:
         """Train one step, while prompts of later steps are generated."""
@@ -198,8 +210,27 @@ class AsyncPlaneTrainer(Trainer):
         """End what is in flight, clear its rows, and detach the actors from the plane."""
         self._loop.run(self._controller.close())
         self._loop.close()
+        self._loop_is_open = False
         self.policy.shutdown()
         super().shutdown()
+
+    def end_after_error(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End what still runs in the event loop, without a call of an actor, and the event log.
+
+        Calls in threads get some seconds, so that the log has their outcomes.
+        """
+        if kind is not None and self._loop_is_open:
+            self._loop_is_open = False
+            self._loop.run(cancel_others(_LAST_CALLS_S))
+            self._threads.wait(_LAST_CALLS_S)
+            # ``Runner.close`` would wait for threads whose calls may never be answered.
+            self._loop.get_loop().close()
+        super().end_after_error(kind, error, trace)
 
     async def _generate(
         self, problem: Problem, group_id: str, partial: Any

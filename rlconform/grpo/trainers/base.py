@@ -93,13 +93,13 @@ class Trainer(ABC):
         reason: RunEnd = "completed" if self.completed or self.finished else "cancelled"
         self.events.finish(reason, self.fates())
 
-    def end_events(
+    def end_after_error(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,  # noqa: ARG002
         trace: TracebackType | None,  # noqa: ARG002
     ) -> None:
-        """End the event log of a run that failed, whose actors are killed; an exit callback."""
+        """End the event log of a run that failed; an exit callback. The caller kills the actors."""
         if kind is None or not self.events.enabled:
             return
         self.events.lost(self.actors.event_sources, "the run has failed, and ends it")

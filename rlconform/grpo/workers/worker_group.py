@@ -29,6 +29,10 @@ class WorkerLost(RuntimeError):
     """An actor of the run died, or did not answer in time."""
 
 
+class WorkerDied(WorkerLost):
+    """An actor of the run died."""
+
+
 class WorkerGroup:
     """The ranks of one policy; ``WorkerLost`` if a rank did not start."""
 
@@ -92,14 +96,15 @@ def remote_class(
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:
     """Wait for the results of actor calls, or raise the exception that a call raised.
 
-    ``WorkerLost`` if an actor died or the timeout passed; its message begins with ``what``.
+    ``WorkerDied`` if an actor died, ``WorkerLost`` if the timeout passed; the message begins with
+    ``what``.
     """
     try:
         return ray.get(calls, timeout=timeout_s)
     except GetTimeoutError as error:
         raise WorkerLost(f"{what} gave no answer in {timeout_s:g} s (cluster.timeout_s)") from error
     except RayActorError as error:
-        raise WorkerLost(f"{what}: the actor died: {error}") from error
+        raise WorkerDied(f"{what}: the actor died: {error}") from error
     except RayTaskError as error:
         # Raise the original exception type; the chained RayTaskError shows the actor's traceback.
         raise error.cause if isinstance(error.cause, Exception) else error from error

@@ -139,6 +139,42 @@ def test_the_page_shows_what_is_wrong_first_and_escapes_names(wrong: Path, tmp_p
     assert "http" not in page.replace("http-equiv", "")
 
 
+def test_repeated_anomalies_of_a_rule_are_collapsed(tmp_path: Path) -> None:
+    lines = lines_of(right_run(Scenario(seed=3, steps=12)))
+    plants = {defect.name: defect.plant for defect in DEFECTS}
+    for seed in range(7):
+        lines = plants["group_is_trained_twice"](lines, Random(seed)) or lines
+    for name in ("reward_is_that_of_a_neighbour", "failed_row_is_committed"):
+        lines = plants[name](lines, Random(1)) or lines
+    write_files(records_of_lines(lines), tmp_path / "log")
+    run("check-run", tmp_path / "log", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    first_sight = page[page.index("<h1>") : page.index("What is wrong")]
+    for rule, cases in {"exactly_once": 7, "group_integrity": 1, "reward": 1}.items():
+        assert f'href="#{rule}">{rule}</a> <span class="count">{cases} ' in first_sight
+    open_ones, _, hidden = page.partition("<details>")
+    assert page.count("<details>") == 1
+    assert "<summary>and 5 more of exactly_once</summary>" in page
+    section = open_ones[open_ones.index('<section id="exactly_once">') :]
+    assert section.count("<article>") == 2
+    assert hidden[: hidden.index("</details>")].count("<article>") == 5
+
+
+def test_what_is_proven_comes_before_what_is_suspected(tmp_path: Path) -> None:
+    lines = lines_of(right_run(Scenario(seed=3, steps=12)))
+    plants = {defect.name: defect.plant for defect in DEFECTS}
+    for name in ("group_is_lost", "group_is_trained_twice"):
+        lines = plants[name](lines, Random(1)) or lines
+    write_files(records_of_lines(lines), tmp_path / "log")
+    path = next((tmp_path / "log").glob("*reward*"))  # its end is missing: absence proves nothing
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    run("check-run", tmp_path / "log", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "as trained or as dropped: perhaps not so in" in page
+    assert "over all restarts: not so in 1 case<" in page
+    assert page.index('<section id="exactly_once">') < page.index('<section id="accounting">')
+
+
 def test_a_page_of_a_log_without_groups_can_be_made(tmp_path: Path) -> None:
     write_files(right_run(Scenario(seed=3))[:1], tmp_path / "log")
     assert run("check-run", tmp_path / "log", "--html", tmp_path / "page.html")[0] == 1

@@ -35,7 +35,7 @@ LEFT_OUT = PlannedCheck(
     "unit/contract/test_put.py::test_fp8", "PUT-02", "dtype_fp8", left_out="declares no fp8"
 )
 
-BODY = ("verdict", "causes", "requirements", "checks", "notes")
+BODY = ("verdict", "causes", "requirements", "checks", "runs", "notes")
 
 
 def sample_run() -> RunRecord:

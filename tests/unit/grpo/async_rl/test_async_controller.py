@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from random import Random
 from types import ModuleType
@@ -16,10 +17,11 @@ from rlconform.grpo.replay.samplers import WindowedSampler
 from rlconform.grpo.replay.slots import Failure
 from rlconform.grpo.rollout.prompt_queue import DataloaderFailed
 from rlconform.grpo.tasks import Problem
+from rlconform.grpo.trainers.async_controller import AsyncController, RunSize, cancel_others
 from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.grpo.trainers.train_pump import StalenessViolation
 
-from .simulated_run import Faults, World, check_run, run_steps
+from .simulated_run import GROUP, Faults, SimulatedLoop, World, check_run, run_steps
 
 PROMPTS, STEPS = 4, 8
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -107,6 +109,32 @@ def test_a_chunk_that_fails_is_undone_and_ends_the_run() -> None:
         run_steps(options, world, prompts=PROMPTS, steps=STEPS)
     assert not world.pending
     assert world.updates == 1
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_no_task_of_a_run_that_is_given_up_is_left(failing: bool) -> None:
+    """Pumps, generations and the watchdog are pending between two steps, and after an error."""
+    world = World(uneven, faults=Faults(transfers={2} if failing else set()))
+    options = config(SAMPLERS["windowed"], in_flight_weight_updates=True)
+    controller = AsyncController(options, RunSize(PROMPTS, GROUP, STEPS, "train"), world.ports())
+
+    async def steps() -> None:
+        for _ in range(2):
+            await controller.step()
+
+    loop = SimulatedLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        if failing:
+            with pytest.raises(ConnectionError):
+                runner.run(steps())
+        else:
+            runner.run(steps())
+        pending = asyncio.all_tasks(loop)
+        assert any("watch()" in repr(task) for task in pending)
+        assert any("RolloutPump" in repr(task) for task in pending)
+        runner.run(cancel_others(10.0))
+        assert asyncio.all_tasks(loop) == set()
+        assert all(task.done() for task in pending)
 
 
 class Nobody(WindowedSampler):
