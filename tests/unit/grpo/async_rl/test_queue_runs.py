@@ -119,11 +119,11 @@ def test_prompts_that_are_skipped_make_the_last_step_short() -> None:
     failures = {
         "max_data_attempts_per_prompt": 1, "max_skipped_prompts": 2, "min_step_batch_fraction": 0.5,
     }  # fmt: skip
-    outcome = run_steps(
-        queue_config({}, rollout_failure=failures), world, prompts=PROMPTS, steps=STEPS
-    )
+    config = queue_config({}, rollout_failure=failures, in_flight_weight_updates=True)
+    outcome = run_steps(config, world, prompts=PROMPTS, steps=STEPS)
     check_run(outcome, 1, STEPS)
     counts_add_up(outcome)
+    assert outcome.metrics[-1]["idle/trainer/no_ready_groups_s"] > 10, "it waited in a get"
     assert [metrics["step/groups"] for metrics in outcome.metrics][-2:] == [PROMPTS, PROMPTS - 2]
 
 
