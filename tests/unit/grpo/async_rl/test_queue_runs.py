@@ -171,3 +171,12 @@ def test_eleven_prompts_of_ten_problems_are_dispatched_and_trained_on() -> None:
     assert outcome.controller is not None
     assert outcome.controller.pump.queue.dispatched == 11
     assert {group_id for _, group_id in world.trained} == {*(f"e0p{i}" for i in range(10)), "e1p0"}
+
+
+def test_weights_are_published_when_they_are_due_and_after_the_last_step() -> None:
+    config = queue_config({"trigger_parameter_sync_step": 3})
+    outcome = run_steps(config, World(uneven), prompts=PROMPTS, steps=STEPS)
+    check_run(outcome, config.queue.bound(PROMPTS), STEPS)
+    versions = [metrics["rollout/weight_version"] for metrics in outcome.metrics]
+    assert versions == [0, 0, 3, 3, 3, 6, 6, 8]
+    assert outcome.world.engine_version == STEPS
