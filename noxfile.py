@@ -106,7 +106,7 @@ def mutants(session: nox.Session, part: str) -> None:
     """
     if session.posargs and part == "races":
         session.skip("the self-test ran with the given options")
-    install(session, "dev", "tq")
+    install(session, "dev", "tq", "grpo")
     if session.posargs:
         session.run("rlconform", "self-test", *session.posargs)
     elif part == "gate":
@@ -130,6 +130,6 @@ def certify(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Renew the generated pages: ``docs/requirements`` and ``docs/mutants.md``."""
+    """Renew the generated pages: ``docs/requirements``, ``mutants.md``, ``trainer_defects.md``."""
     install(session, "dev", "tq", "grpo")
     session.run("python", "-m", "rlconform.selftest.requirement_pages", "docs")

@@ -16,6 +16,7 @@ CHECKS = (
     "unit/properties",
     "functional/contract",
     "functional/concurrency",
+    "functional/interplay",
     "e2e/contract",
 )
 

@@ -29,6 +29,7 @@ from rlconform.events.schema import (
     Record,
     Resumed,
     RewardComputed,
+    RewardFailed,
     RolloutAborted,
     RolloutFailed,
     RolloutFinished,
@@ -193,6 +194,14 @@ class Ledger:
         if row is not None:
             row.reward = record
 
+    def on_reward_failed(
+        self, event: RewardFailed, record: Record, group: GroupLife | None
+    ) -> None:
+        """A row has no reward, and is not to be trained on."""
+        row = self._row(event, record, group)
+        if row is not None:
+            row.reward, row.unrewarded = record, True
+
     def on_committed(self, event: Committed, record: Record, group: GroupLife | None) -> None:
         """A group is ready."""
         group = self._opened(event, record, group)
@@ -220,10 +229,14 @@ class Ledger:
             self.totals.trained += 1
 
     def rows_of(self, group: GroupLife) -> int:
-        """Return the number of rows to train on: those committed, or else the group size."""
+        """Return the number of rows to train on.
+
+        They are those committed, or else the group size, without the rows whose reward failed.
+        """
         if group.committed is not None and isinstance(group.committed.event, Committed):
-            return len(set(group.committed.event.rows))
-        return (self.run.group_size if self.run else None) or 1
+            return len(set(group.committed.event.rows) - group.unrewarded_rows)
+        size = (self.run.group_size if self.run else None) or 1
+        return size - len(group.unrewarded_rows)
 
     def on_dropped(self, event: Dropped, record: Record, group: GroupLife | None) -> None:
         """A group is closed."""

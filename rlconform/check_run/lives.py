@@ -20,6 +20,7 @@ class RowLife:
         "started",
         "token_version",
         "tokens",
+        "unrewarded",
     )  # fmt: skip
 
     def __init__(self, attempt: int) -> None:
@@ -34,7 +35,8 @@ class RowLife:
         # between the start and the first token
         self.ended: Record | None = None  # its rollout_finished, rollout_failed or rollout_aborted
         self.finished = False
-        self.reward: Record | None = None
+        self.reward: Record | None = None  # its reward_computed or reward_failed
+        self.unrewarded = False  # whether its reward failed
 
     def saw_version(self, version: int) -> None:
         """Widen the range of versions of its tokens."""
@@ -86,6 +88,11 @@ class GroupLife:
     def waiting(self) -> bool:
         """Whether no step has taken it yet."""
         return self.selected is None and not self.trained
+
+    @property
+    def unrewarded_rows(self) -> set[int]:
+        """The rows whose reward failed, which are not trained on."""
+        return {number for number, row in self.rows.items() if row.unrewarded}
 
     def forget_training(self) -> None:
         """Undo what a resume undoes: the step that took the group."""

@@ -6,11 +6,11 @@ import json
 import platform
 import signal
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,12 +19,27 @@ from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
-from rlconform.mutants.mutant import Mutant
 from rlconform.mutants.registry import all_mutants
-from rlconform.selftest.classify import GOOD
-from rlconform.selftest.console import TrialProgress, mutant_table, print_summary, result_table
-from rlconform.selftest.kill_matrix import KillMatrix, matrix_of, render_html, render_markdown
-from rlconform.selftest.runner import Settings, cases, run_trials
+from rlconform.selftest.classify import GOOD, TrialResult
+from rlconform.selftest.console import (
+    TrialProgress,
+    defect_table,
+    mutant_table,
+    print_summary,
+    result_table,
+)
+from rlconform.selftest.kill_matrix import TrainerPart, matrix_of, render_html, render_markdown
+from rlconform.selftest.rule_matrix import RULES, rule_lines
+from rlconform.selftest.runner import Case, Settings, cases, run_trials
+from rlconform.selftest.trainer_trials import (
+    TrainerCase,
+    run_trainer_cases,
+    trainer_cases,
+    trainer_defects,
+)
+
+if TYPE_CHECKING:  # imports the trainer, which takes seconds
+    from rlconform.mutants.async_trainer.defect import TrainerDefect
 
 EPILOG = (
     "Examples:\n\n"
@@ -33,6 +48,7 @@ EPILOG = (
     "rlconform self-test --mutant drops_unknown_ids\n\n"
     "rlconform self-test --list --races\n\n"
     "rlconform self-test --races --seeds 20 --jobs 2\n\n"
+    "rlconform self-test --check-run\n\n"
     "Exit codes: 0 every mutant is killed as declared, 1 not so, or interrupted, 2 nothing to try."
 )
 
@@ -46,6 +62,15 @@ def self_test(
         typer.Option(
             "--races/--no-races",
             help="Only planted races, or none of them; default: both.",
+            show_default=False,
+        ),
+    ] = None,
+    check_run: Annotated[
+        bool | None,
+        typer.Option(
+            "--check-run/--no-check-run",
+            help="Only defects of the trainer, which check-run must find, or none of them; "
+            "default: they and the planes.",
             show_default=False,
         ),
     ] = None,
@@ -77,74 +102,130 @@ def self_test(
 ) -> None:
     """Run the suite on planes with planted defects: the checks of its ids must kill each one."""
     console = new_console()
-    known = all_mutants()
-    if unknown := [name for name in mutant or () if name not in known]:
-        suggestion = did_you_mean(unknown[0], known) or "; rlconform self-test --list shows them"
-        fail(f"no mutant {unknown[0]!r}{suggestion}")
-    chosen = {
-        name: held
-        for name, held in known.items()
-        if (not mutant or name in mutant)
-        and (races is None or held[1].chance is races)
-        and not (gate and held[1].chance)
-    }
-    began = time.monotonic()
-    due = cases(chosen, references=not mutant and races is not True, gate=gate)
-    if not due:
+    try:
+        chosen = _choose(mutant or [], races, check_run, gate)
+    except ConfigError as error:
+        fail(str(error))
+    if not chosen.planes and not chosen.runs:
         fail(
             "these options together leave nothing to try; races are not at the gate, and --races "
             "and --no-races leave the others out"
         )
     if only_list:
-        console.print(mutant_table({name: held for name, (_, held) in chosen.items()}))
+        by_name = sorted(chosen.planes, key=lambda case: case.name)
+        planes = {case.name: case.mutant for case in by_name if case.mutant is not None}
+        if planes:
+            console.print(mutant_table(planes))
+        if chosen.defects:
+            console.print(defect_table(chosen.defects))
         return
+    began = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
-    progress = TrialProgress(console, len(due))
+    progress = TrialProgress(console, chosen.size)
     try:
         check_writable(out)
         with progress:
-            judgements = run_trials(
-                due, Settings(jobs, seeds, effort, gate, until_sure), progress.record
-            )
+            runs = run_trainer_cases(chosen.runs, progress.record)
+            settings = Settings(jobs, seeds, effort, gate, until_sure)
+            tried = [*runs, *run_trials(chosen.planes, settings, progress.record)]
     except ConfigError as error:
         fail(str(error))
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # what follows takes a moment
             signal.signal(number, signal.SIG_IGN)
-        judgements = progress.results
-        if not judgements:
+        tried = progress.results
+        if not tried:
             unwritten = "self-test: interrupted before a trial was over; nothing was written"
             fail(unwritten, ExitCode.FAILURE)
-    left = len(due) - len(judgements)
+    left = chosen.size - len(tried)
     partial = f"Interrupted: {left} were not tried." if left else ""
     if partial:
         console.print(f"[bold red]{partial}[/]")
-    console.print(result_table(judgements))
-    mutants = {name: held for name, (_, held) in known.items()}
-    matrix = matrix_of(load_requirements(), mutants, judgements)
-    print_summary(console, judgements, None if mutant else matrix)
-    several = "s" * (len(judgements) != 1)
-    console.print(f"{len(judgements)} trial{several} in {time.monotonic() - began:.0f} s")
-    summary = f"{partial} Planes that were tried: {len(judgements)}.".lstrip()
-    _write(out, matrix, mutants, summary, complete=not left)
+    console.print(result_table(tried))
+    result = _Result(chosen, tried, partial)
+    print_summary(console, tried, result.matrix if result.planes and not mutant else None)
+    several = "s" * (len(tried) != 1)
+    console.print(f"{len(tried)} trial{several} in {time.monotonic() - began:.0f} s")
+    result.write(out)
     console.print(f"matrix: {out / 'self-test.html'}")
-    passed = not left and all(one.kind in GOOD for one in judgements)
+    passed = not left and all(one.kind in GOOD for one in tried)
     raise typer.Exit(ExitCode.SUCCESS if passed else ExitCode.FAILURE)
 
 
-def _write(
-    out: Path, matrix: KillMatrix, mutants: Mapping[str, Mutant], summary: str, *, complete: bool
-) -> None:
-    """Write the matrix below ``out``: as a page, as a table for the docs, and as data."""
-    judged = list(matrix.judged.values())
-    header = {
-        "created": datetime.now(UTC).isoformat(timespec="minutes"),
-        "kit": rlconform.__version__,
-        "host": platform.platform(),
-        "summary": summary,
+@dataclass(frozen=True)
+class _Chosen:
+    """What the options choose: planes, and runs of the trainer with the defects among them."""
+
+    planes: Sequence[Case]
+    runs: Sequence[TrainerCase] = ()
+    defects: Mapping[str, TrainerDefect] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return len(self.planes) + len(self.runs)
+
+
+def _choose(
+    named: Sequence[str], races: bool | None, check_run: bool | None, gate: bool
+) -> _Chosen:
+    """Return what to try; ``named`` may have mutants and defects of the trainer."""
+    known = all_mutants()
+    unknown = [name for name in named if name not in known]
+    runs = bool(unknown) if named else races is not True
+    defects = trainer_defects() if runs and check_run is not False else {}
+    if left := [name for name in unknown if name not in defects]:
+        suggestion = did_you_mean(left[0], [*known, *defects])
+        fail(f"no mutant {left[0]!r}{suggestion or '; rlconform self-test --list shows them'}")
+    planes = {
+        name: held
+        for name, held in known.items()
+        if (not named or name in named)
+        and (races is None or held[1].chance is races)
+        and not (gate and held[1].chance)
+        and check_run is not True
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "self-test.html").write_text(render_html(matrix, mutants, header), "utf-8")
-    (out / "self-test.md").write_text(render_markdown(matrix), "utf-8")
-    found = {"header": header, "complete": complete, "trials": [asdict(one) for one in judged]}
-    (out / "self-test.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    right = races is not True and check_run is not True and not named
+    tried = {name: one for name, one in defects.items() if not named or name in named}
+    return _Chosen(
+        cases(planes, references=right, gate=gate),
+        trainer_cases(tried, right=not named) if tried else (),
+        tried,
+    )
+
+
+class _Result:
+    """What was tried, sorted into planes and runs of the trainer."""
+
+    def __init__(self, chosen: _Chosen, tried: Sequence[TrialResult], partial: str) -> None:
+        self._partial, self._tried, self._defects = partial, tried, chosen.defects
+        names = {run.name for run in chosen.runs}
+        self.planes = [one for one in tried if one.name not in names]
+        self._runs = [one for one in tried if one.name in names]
+        self._mutants = {name: held for name, (_, held) in all_mutants().items()}
+        self.matrix = matrix_of(load_requirements(), self._mutants, self.planes)
+
+    def write(self, out: Path) -> None:
+        """Write the matrices below ``out``: as a page, as a table for the docs, and as data."""
+        counts = f"Planes that were tried: {len(self.planes)}; runs: {len(self._runs)}."
+        header = {
+            "created": datetime.now(UTC).isoformat(timespec="minutes"),
+            "kit": rlconform.__version__,
+            "host": platform.platform(),
+            "summary": f"{self._partial} {counts}".lstrip(),
+        }
+        trainer = TrainerPart(
+            RULES,
+            rule_lines(self._defects, self._runs),
+            [one for one in self._runs if one.name not in self._defects],
+        )
+        out.mkdir(parents=True, exist_ok=True)
+        page = render_html(self.matrix, self._mutants, header, trainer)
+        (out / "self-test.html").write_text(page, "utf-8")
+        (out / "self-test.md").write_text(render_markdown(self.matrix), "utf-8")
+        found = {
+            "header": header,
+            "complete": not self._partial,
+            "trials": [asdict(one) for one in self.matrix.judged.values()],
+            "trainer_trials": [asdict(one) for one in self._runs],
+        }
+        (out / "self-test.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")

@@ -1,7 +1,8 @@
 """Events about a group and its rows: from the dispatch of the prompt to the clear of the rows.
 
-prompt_dispatched ─▶ rollout_started, segment, rollout_finished, reward_computed ─▶ committed
-                                                   selected ─▶ trained, dropped ─▶ cleared
+prompt_dispatched ─▶ rollout_started, segment, rollout_finished
+                  ─▶ reward_computed or reward_failed ─▶ committed
+                  ─▶ selected ─▶ trained, dropped ─▶ cleared
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rlconform.events.vocabulary import (
     Digest,
     DropCause,
     EngineName,
+    RewardFailureCause,
     Rows,
     StepNumber,
     Tokens,
@@ -76,13 +78,27 @@ class RewardComputed(RowEvent, tag="reward_computed", frozen=True, kw_only=True)
     output: Digest | None = None
 
 
+class RewardFailed(RowEvent, tag="reward_failed", frozen=True, kw_only=True):
+    """A sample has no reward: it stays in its group, and is not trained on."""
+
+    cause: RewardFailureCause
+    error: Annotated[str, Meta(description="What went wrong.")] | None = None
+    output: Digest | None = None
+
+
 class Committed(GroupEvent, tag="committed", frozen=True, kw_only=True):
     """A group is ready to be trained on: rows, rewards and versions are where the trainer reads."""
 
     rows: Rows
     start_version: Version | None = None
     end_version: Version | None = None
-    rewards: Annotated[list[float], Meta(description="Rewards in the order of rows.")] | None = None
+    rewards: (
+        Annotated[
+            list[float | None],
+            Meta(description="Rewards in the order of rows; null for a row whose reward failed."),
+        ]
+        | None
+    ) = None
 
 
 class Selected(GroupEvent, tag="selected", frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from rlconform.events.group_events import (
     Dropped,
     PromptDispatched,
     RewardComputed,
+    RewardFailed,
     RolloutAborted,
     RolloutFailed,
     RolloutFinished,
@@ -57,6 +58,7 @@ from rlconform.events.vocabulary import (
     Feature,
     GroupCounts,
     IdleCause,
+    RewardFailureCause,
     StalenessBound,
     StalenessDefinition,
     Unlogged,
@@ -83,6 +85,8 @@ __all__ = [
     "Record",
     "Resumed",
     "RewardComputed",
+    "RewardFailed",
+    "RewardFailureCause",
     "RolloutAborted",
     "RolloutFailed",
     "RolloutFinished",
@@ -116,6 +120,7 @@ AnyEvent = (
     | RolloutFailed
     | RolloutAborted
     | RewardComputed
+    | RewardFailed
     | Committed
     | Selected
     | Trained

@@ -32,10 +32,22 @@ class DropCause(Enum):
     INFRA_FAILURE = "infra_failure"  # a process, an engine or the plane was lost, or was too late
     DATA_FAILURE = "data_failure"  # the task refused the prompt, or raised
     MODEL_FAILURE = "model_failure"  # the policy wrote nothing, or NaN
+    REWARD_FAILURE = "reward_failure"  # too few of its rows have a reward
     OVERLOAD = "overload"  # no room, or no time
     SURPLUS = "surplus"  # more than needed were generated
     RESTART = "restart"  # lost with the process that had it
     SHUTDOWN = "shutdown"  # the run ended first
+
+
+class RewardFailureCause(Enum):
+    """Why a row has no reward; the only causes that there are."""
+
+    RAISED = "raised"  # the scorer raised
+    NOT_FINITE = "not_finite"  # NaN or infinite
+    TIMEOUT = "timeout"  # later than allowed
+    WRONG_ROW = "wrong_row"  # the answer is that of another row, or of another attempt
+    MALFORMED = "malformed"  # the answer is not of the shape that was agreed on
+    UNAVAILABLE = "unavailable"  # the service or the worker that scores was lost, or refused
 
 
 class StalenessDefinition(Enum):
@@ -50,7 +62,7 @@ class StalenessDefinition(Enum):
 class Feature(Enum):
     """What a run has and writes events about; a rule that needs more does not apply to it."""
 
-    REWARD = "reward"  # reward_computed
+    REWARD = "reward"  # reward_computed and reward_failed
     PLANE = "plane"  # plane_op
     SYNC = "sync"  # weights_published and weights_applied
 

@@ -18,7 +18,7 @@ import time
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, SupportsFloat, SupportsIndex
+from typing import Any, Protocol, Self, SupportsFloat, SupportsIndex
 
 import msgspec
 
@@ -27,6 +27,18 @@ from rlconform.events.schema import SCHEMA_VERSION, EventSource, LogClosed, RunE
 _LOG = logging.getLogger("rlconform.events")
 #: Each open writer; those of a forked child open files of their own.
 _OPEN: weakref.WeakSet[EventWriter] = weakref.WeakSet()
+
+
+class Timer(Protocol):
+    """Says what time it is; the module ``time``, but for simulated runs."""
+
+    def time_ns(self) -> int:
+        """Return the wall time in nanoseconds."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """Return the monotonic time in nanoseconds."""
+        ...
 
 
 class EventWriter:
@@ -45,16 +57,18 @@ class EventWriter:
         rank: Number of the process among those of its role.
         incarnation: Number of restarts of this process; by default the files that one of its role
             and pid has left in the folder.
+        timer: What the events are timed by.
 
     No method raises because of a disk, a closed file or a value that JSON has no form for.
     """
 
     def __init__(
         self, folder: str | Path | None, *, run: str, role: str, rank: int = 0,
-        incarnation: int | None = None,
+        incarnation: int | None = None, timer: Timer = time,
     ) -> None:  # fmt: skip
         self._folder = None if folder is None else Path(folder)
         self._run, self._role, self._rank, self._incarnation = run, role, rank, incarnation
+        self._timer = timer
         self._encode = msgspec.json.Encoder(enc_hook=_plain_number).encode
         self._clock = 0
         self._begin()
@@ -108,12 +122,12 @@ class EventWriter:
         with self._lock:
             if self._unopened:  # the first event of a forked child
                 self._open()
-            wall = time.time_ns()
+            wall = self._timer.time_ns()
             self._clock = clock = max(self._clock + 1, wall // 1000)
             seq, self._seq = self._seq, self._seq + 1
             try:
                 body = self._encode(event)
-                head = self._head % (seq, clock, time.monotonic_ns(), wall)
+                head = self._head % (seq, clock, self._timer.monotonic_ns(), wall)
                 self._append(b"%s%s}\n" % (head.encode(), body))
             except (OSError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
                 self._count_lost(error)

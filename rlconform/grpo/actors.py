@@ -1,9 +1,10 @@
-"""The Ray actors of a run: one policy worker per rank, and one or more rollout workers.
+"""The Ray actors of a run: policy workers (ranks), rollout workers, and perhaps reward workers.
 
     driver ── build, weights ──▶ policy workers (ranks) ◀── collectives ──▶ each other
            ── collect, refit ──▶ rollout workers ◀── weights of rank 0, through Ray's object store
            ◀── digests of the weights that rank 0 sent and that each rollout worker holds ──┘
            ── start_on_rollout_worker ──▶ a thread of the rollout worker, several at once
+           ── build ──▶ reward workers ◀── rows to score ── rollout workers
 
 Starting actors takes seconds, mostly for imports, and ``build`` is quick. Therefore several runs
 can use the same actors. Every call blocks the driver until the actors have answered, except
@@ -17,26 +18,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from math import ceil
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 
 from rlconform.contract import ConfigError
 from rlconform.events.schema import EventSource
-from rlconform.grpo.config import ClusterConfig, MasterConfig
+from rlconform.grpo.config import ClusterConfig, MasterConfig, RewardModelConfig
 from rlconform.grpo.events_actor import EventLogPlace
-from rlconform.grpo.failures import TornWeights
+from rlconform.grpo.failures import TornWeights, WorkerDied
+from rlconform.grpo.placement_groups import PlacementGroups, ray_nodes
+from rlconform.grpo.resource_pools import plan_pools
+from rlconform.grpo.rewards.reward_group import RewardGroup
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.workers.policy_worker import PolicyWorker
-from rlconform.grpo.workers.worker_group import (
-    ROLLOUT_GPU_SHARE,
-    WorkerDied,
-    WorkerGroup,
-    fetch,
-    remote_class,
-)
+from rlconform.grpo.workers.worker_group import WorkerGroup, fetch
 
 _LOG = logging.getLogger("rlconform.grpo")
 
@@ -48,27 +45,6 @@ R = TypeVar("R")
 CONTROL_CALLS = 4
 
 
-def missing_resources(config: ClusterConfig, available: Mapping[str, float]) -> str:
-    """Return an error message if ``available`` has too few CPUs or GPUs for the run, else "".
-
-    Without this check, actors that Ray can't schedule would wait forever.
-    """
-    needed = {"CPU": config.dp_size + config.rollout_workers}
-    if config.device == "cuda":
-        # One rollout worker fits beside each rank; a GPU without a rank takes several of them.
-        without_rank = max(0, config.rollout_workers - config.dp_size)
-        needed["GPU"] = config.dp_size + ceil(without_rank / int(1 / ROLLOUT_GPU_SHARE))
-    for name, count in needed.items():
-        if count > (has := available.get(name, 0)):
-            return (
-                f"cluster.dp_size={config.dp_size} with cluster.rollout_workers="
-                f"{config.rollout_workers} on {config.device} takes {count} {name}s, and Ray has "
-                f"{has:g} here: lower them, or start the run from a process that has joined a "
-                "larger Ray"
-            )
-    return ""
-
-
 def torn_weights(version: int, sent: str, held: Mapping[int, str]) -> str:
     """Return an error message if a rollout worker's digest differs from rank 0's, else ""."""
     differing = [f"rollout worker {i} holds {own}" for i, own in held.items() if own != sent]
@@ -78,15 +54,17 @@ def torn_weights(version: int, sent: str, held: Mapping[int, str]) -> str:
 
 
 class RunActors:
-    """The policy workers and the rollout workers of a run.
+    """The policy workers and the rollout workers of a run, and the reward workers if it has any.
 
     ``groups_in_flight`` is the number of calls of ``start_on_rollout_worker`` that each rollout
     worker runs at the same time; each takes a thread, and further calls wait for one. Threads
     beyond these keep control calls (``refit``, ``abort``, ``traffic``) from waiting.
 
+    Reward workers are started if ``reward_model`` is enabled and has no ``service``.
+
     Raises:
-        ConfigError: Ray has too few CPUs or GPUs.
-        WorkerLost: An actor did not start.
+        ConfigError: The resource pools can't be built as configured.
+        WorkerLost: An actor did not start, or others use the resources.
     """
 
     def __init__(
@@ -96,23 +74,36 @@ class RunActors:
         config: ClusterConfig,
         *,
         groups_in_flight: int = 1,
+        reward_model: RewardModelConfig | None = None,
     ) -> None:
-        if missing := missing_resources(config, ray.cluster_resources()):  # type: ignore[no-untyped-call]
-            raise ConfigError(missing)
+        if reward_model is not None and not reward_model.has_workers:
+            reward_model = None
         self._timeout_s = config.timeout_s
-        self.workers = WorkerGroup(worker_class, config)
-        rollout_actor = remote_class(
-            rollout_class, config, ROLLOUT_GPU_SHARE, threads=groups_in_flight + CONTROL_CALLS
-        )
-        self.rollout_workers: list[Any] = [
-            rollout_actor.remote(config.device) for _ in range(config.rollout_workers)
-        ]
+        self.rollout_workers: list[Any] = []
         self._dead: set[int] = set()
         self._events = RunEvents()
         #: The living processes with open files of events, rollout workers by index.
         self._rollout_sources: dict[int, EventSource] = {}
         self._policy_sources: list[EventSource] = []
         self._other_hosts = False
+        plan = plan_pools(config, reward_model, ray_nodes())
+        self._pools = PlacementGroups(plan, config.timeout_s)
+        try:
+            rollout_actor = ray.remote(rollout_class)
+            threads = groups_in_flight + CONTROL_CALLS
+            self.rollout_workers = [
+                rollout_actor.options(**options).remote(config.device)
+                for options in self._pools.options("rollout", max_concurrency=threads)
+            ]
+            #: The reward workers, if the run has any.
+            self.reward_group: RewardGroup | None = None
+            if reward_model is not None:
+                placement = self._pools.options("reward")
+                self.reward_group = RewardGroup(reward_model, config, placement)
+            self.workers = WorkerGroup(worker_class, config, self._pools.options("train"))
+        except BaseException:
+            self._pools.close()  # which ends the actors
+            raise
 
     @property
     def living(self) -> list[int]:
@@ -127,10 +118,20 @@ class RunActors:
     def build(self, config: MasterConfig) -> None:
         """Create the policy on every rank, and the generation engines with the same weights.
 
-        Raises ``WorkerDied`` if a rollout worker has died: a run begins with all of them.
+        Before that it loads the reward model, and gives its workers to the rollout workers. Raises
+        ``WorkerDied`` if a rollout worker has died: a run begins with all of them.
         """
+        reward_workers = None
+        if config.reward_model.has_workers:
+            if self.reward_group is None:
+                raise ConfigError(
+                    "reward_model.enable needs reward workers: start RunActors with "
+                    "reward_model=config.reward_model"
+                )
+            self.reward_group.build(config)
+            reward_workers = self.reward_group.handles()
         self.workers.all(PolicyWorker.build, config)
-        self.call_rollout_workers(RolloutWorker.build, config)
+        self.call_rollout_workers(RolloutWorker.build, config, reward_workers)
         if self._dead:
             count = len(self.rollout_workers)
             raise WorkerDied(f"expected {count} rollout workers; {sorted(self._dead)} have died")
@@ -237,11 +238,14 @@ class RunActors:
             raise TornWeights(torn)
 
     def shutdown(self) -> None:
-        """End the actors. Idempotent."""
+        """End the actors, and return their resources. Idempotent."""
         self.workers.shutdown()
         for worker in self.rollout_workers:
             ray.kill(worker)
         self.rollout_workers = []
+        if self.reward_group is not None:
+            self.reward_group.shutdown()
+        self._pools.close()
 
     def _some_living(self) -> list[int]:
         if living := self.living:

@@ -54,7 +54,6 @@ class RunEvents:
 
     def __init__(self, writer: EventWriter | None = None) -> None:
         self.writer = writer if writer is not None else EventWriter(None, run="", role="driver")
-        self._group_size = 0
         self._open = False
 
     @property
@@ -73,7 +72,6 @@ class RunEvents:
     def begin(self, declared: RunStarted, left_over: Sequence[EventSource] = ()) -> None:
         """The run begins, or goes on; ``left_over`` are processes of its earlier, broken part."""
         self._open = True
-        self._group_size = declared.group_size or 0
         self.writer.write(declared)
         self.lost(left_over, "its file has no last line, and this part of the run began afterwards")
 
@@ -93,7 +91,7 @@ class RunEvents:
         )
 
     def committed(self, group_id: str, summaries: Sequence[RowSummary]) -> None:
-        """The rows of a group are ready to be trained on, with their rewards."""
+        """The rows of a group are ready, with their rewards; rows without one aren't trained on."""
         versions = [bounds for row in summaries for bounds in row.versions]
         self.writer.write(
             Committed(
@@ -110,12 +108,11 @@ class RunEvents:
         for group_id in group_ids:
             self.writer.write(Selected(group_id=group_id, step=version + 1, version=version))
 
-    def trained(self, group_ids: Iterable[str], version: int) -> None:
-        """The update that makes ``version`` + 1 has the gradients of these groups."""
-        rows = list(range(self._group_size))
-        for group_id in group_ids:
+    def trained(self, rows_by_group: Mapping[str, Sequence[int]], version: int) -> None:
+        """The update that makes ``version`` + 1 has the gradients of these rows of groups."""
+        for group_id, rows in rows_by_group.items():
             self.writer.write(
-                Trained(group_id=group_id, rows=rows, step=version + 1, version=version)
+                Trained(group_id=group_id, rows=list(rows), step=version + 1, version=version)
             )
 
     def dropped(self, group_ids: Iterable[str], cause: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from rlconform.backends.factory import build_data_plane_client
@@ -24,6 +25,7 @@ from rlconform.grpo.checkpoint_folders import Checkpoints
 from rlconform.grpo.config import GRPOConfig, MasterConfig
 from rlconform.grpo.metrics.writer import MetricWriter
 from rlconform.grpo.models import load_tokenizer
+from rlconform.grpo.rewards.build import check_rewards
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.tasks import Dataloader, build_task
@@ -86,8 +88,9 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
 
 
 def _check(config: MasterConfig) -> None:
-    """Load the tokenizer and the data, so that their errors come before the actors start."""
+    """Load the tokenizer, the data and a reward function, whose errors then come first."""
     load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
+    check_rewards(config)
     task = build_task(config.data, config.grpo.seed, "train")
     count = prompts_to_generate(config.grpo)
     if not Dataloader(task).has(count, config.grpo.max_num_epochs):
@@ -102,7 +105,9 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
     if not config.data_plane.enabled:
         with _keep_sigterm_handler():
             stack.enter_context(ensure_ray())
-        actors = RunActors(PolicyWorker, RolloutWorker, config.cluster)
+        actors = RunActors(
+            PolicyWorker, RolloutWorker, config.cluster, reward_model=config.reward_model
+        )
         stack.callback(actors.shutdown)
         return LegacyTrainer(config, actors)
     with _keep_sigterm_handler():
@@ -110,7 +115,11 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
     stack.callback(client.close)
     in_flight = 1 if config.async_rl is None else config.async_rl.max_inflight_prompts
     actors = RunActors(
-        PlanePolicyWorker, PlaneRolloutWorker, config.cluster, groups_in_flight=in_flight
+        PlanePolicyWorker,
+        PlaneRolloutWorker,
+        config.cluster,
+        groups_in_flight=in_flight,
+        reward_model=config.reward_model,
     )
     stack.callback(actors.shutdown)
     attach = partial(build_data_plane_client, config.data_plane, bootstrap=False)
@@ -169,5 +178,5 @@ def reaches_threshold(metrics: Mapping[str, float], config: GRPOConfig) -> bool:
     """Whether a validation's metrics end the run, see ``stop_at_validation_metric``."""
     if config.stop_at_validation_metric is None or config.stop_at_validation_threshold is None:
         return False
-    value = metrics[_STOP_METRICS[config.stop_at_validation_metric]]
+    value = metrics.get(_STOP_METRICS[config.stop_at_validation_metric], -inf)  # without rewards
     return value >= config.stop_at_validation_threshold

@@ -5,6 +5,7 @@
     registry.py  all mutants by name
     memory/      defects that show in one process, and races between its threads
     ray_store/   defects that need several processes, and races between processes
+    async_trainer/  defects of the asynchronous trainer, which ``check-run`` must find in its log
 
 A file is named after the section of the contract that its mutants violate first. Files named
 ``*_races`` contain defects that show only when calls overlap.

@@ -34,6 +34,7 @@ class Mutant(Target):
             mutant counts as killed for another reason.
         chance: Whether a check may miss the defect, because it shows only in a race.
         scattered: Whether only unit checks kill it, when several processes make their calls.
+        interplay: Whether the scenarios of ``functional/interplay`` must kill it.
         rationale: The mutant's docstring: what the plane does wrong, with incident ids.
     """
 
@@ -43,6 +44,7 @@ class Mutant(Target):
     may_fail: tuple[str, ...] = ()
     chance: bool = False
     scattered: bool = False
+    interplay: bool = False
     rationale: str = ""
 
 
@@ -59,6 +61,7 @@ def mutant(
     may_fail: str = "",
     chance: bool = False,
     scattered: bool = False,
+    interplay: bool = False,
     timeouts: Timeouts | None = None,
 ) -> Callable[[Callable[..., Any]], Mutant]:
     """Turn a client class, or a function that opens a client, into a mutant of ``target``.
@@ -87,6 +90,7 @@ def mutant(
             may_fail=tuple(may_fail.split()),
             chance=chance,
             scattered=scattered,
+            interplay=interplay,
             rationale=inspect.getdoc(opens) or "",
         )
 

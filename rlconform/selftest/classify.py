@@ -14,10 +14,11 @@ KILL_SHARE = 0.9
 
 
 class TrialOutcome(StrEnum):
-    """How a trial ended. All outcomes but the first two mean a defect of suite or mutant."""
+    """How a trial ended. All outcomes but the first three mean a defect of suite or mutant."""
 
     KILLED = "killed"
     PASSED = "passed"
+    HIDDEN = "in no log, as declared"
     FALSE_ALARM = "false alarm"
     SURVIVED = "survived"
     KILLED_FOR_OTHER_REASON = "killed for another reason"
@@ -25,8 +26,8 @@ class TrialOutcome(StrEnum):
     SUITE_ERROR = "suite error"
 
 
-#: The expected outcomes of mutants and of conforming planes.
-GOOD = frozenset({TrialOutcome.KILLED, TrialOutcome.PASSED})
+#: The expected outcomes of mutants, of conforming planes and runs, and of what no log can show.
+GOOD = frozenset({TrialOutcome.KILLED, TrialOutcome.PASSED, TrialOutcome.HIDDEN})
 
 
 @dataclass(frozen=True)

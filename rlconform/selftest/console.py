@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,6 +14,9 @@ from rlconform._live_bar import LiveBar
 from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.kill_matrix import KillMatrix
+
+if TYPE_CHECKING:  # imports the trainer, which takes seconds
+    from rlconform.mutants.async_trainer.defect import TrainerDefect
 
 
 class TrialProgress(LiveBar):
@@ -45,6 +49,17 @@ def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
     for name, mutant in mutants.items():
         first = mutant.rationale.partition("\n\n")[0].replace("\n", " ")
         table.add_row(escape(name), ", ".join(mutant.fails), escape(first))
+    return table
+
+
+def defect_table(defects: Mapping[str, TrainerDefect]) -> Table:
+    """Build a table of the trainer's defects: the rules that must find each, and what is wrong."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Defect of the trainer", "Must be found by", "What it does wrong"):
+        table.add_column(heading, no_wrap=heading.startswith("Defect"))
+    for name, defect in defects.items():
+        first = defect.rationale.partition("\n\n")[0].replace("\n", " ")
+        table.add_row(escape(name), ", ".join(defect.found_by) or "no log shows it", escape(first))
     return table
 
 

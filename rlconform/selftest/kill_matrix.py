@@ -5,7 +5,7 @@ The terminal summary, ``self-test.html`` and the table in the docs use the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import NamedTuple
@@ -101,18 +101,32 @@ def _cell(row: Requirement, mutant: Mutant, result: TrialResult) -> KillCell:
     return KillCell()
 
 
+class TrainerPart(NamedTuple):
+    """What the page shows of the trainer's defects: rules, a row per defect, and right runs."""
+
+    rules: Sequence[str] = ()
+    lines: Sequence[Line] = ()
+    right: Sequence[TrialResult] = ()
+
+
 def render_html(
-    matrix: KillMatrix, mutants: Mapping[str, Mutant], header: Mapping[str, str]
+    matrix: KillMatrix,
+    mutants: Mapping[str, Mutant],
+    header: Mapping[str, str],
+    trainer: TrainerPart | None = None,
 ) -> str:
     """Render the results as one HTML page that needs no network."""
+    shown = trainer or TrainerPart()
     template = files("rlconform.selftest").joinpath("page.html.j2").read_text("utf-8")
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(template)
     return page.render(
-        matrix=matrix,
+        columns=[(row.requirement.id, row.requirement.title) for row in matrix.rows],
+        rules=[(rule, rule) for rule in shown.rules],
         lines=lines_of(matrix, mutants),
         references=[one for name, one in matrix.judged.items() if name not in mutants],
         bare=[row for row in matrix.rows if not row.alone],
         header=header,
+        trainer=shown,
     )
 
 

@@ -1,4 +1,4 @@
-"""Generates the requirement pages of the docs, one Markdown page per section.
+"""Generates pages of the docs: requirements, one page per section; mutants; trainer's defects.
 
 ``python -m rlconform.selftest.requirement_pages docs`` writes them; a test checks that they are
 current. Each requirement has its sentence, field failures, checks and mutants, with links.
@@ -14,6 +14,8 @@ from rlconform.contract import load_requirements
 from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.evidence import Evidence, MutantSource, evidence_by_section
 from rlconform.selftest.kill_matrix import matrix_of, render_markdown
+from rlconform.selftest.rule_matrix import render_rule_matrix
+from rlconform.selftest.trainer_trials import trainer_defects
 
 #: Title of each section.
 SECTIONS = {
@@ -33,6 +35,17 @@ SECTIONS = {
     "FAULT": "crashes, pauses and restarts",
     "LOAD": "load and size",
 }
+
+_ABOUT_DEFECTS = """# Defects of the trainer by rule
+
+Generated from `rlconform/mutants/async_trainer` by `nox -s docs`. Each defect is a small subclass
+of a class of the asynchronous trainer. `rlconform self-test --check-run` runs the trainer with
+each, judges the events that the run writes with `check-run`, and holds this table: x is a rule that
+must find the defect, for the reason that the defect declares and with a proof of ten records at
+most; (x) is a rule that may find its consequences. No other rule finds anything. [Judge a run from
+its events](check_run.md#the-power-of-the-rules) says what is simulated.
+
+"""
 
 #: Path from a page of ``docs/requirements`` to the root of the checkout.
 _ROOT = "../.."
@@ -148,7 +161,13 @@ def renew_matrix(page: Path) -> None:
     )
 
 
+def trainer_defects_page() -> str:
+    """Return the page of the trainer's defects, and of the rules that must find each."""
+    return _ABOUT_DEFECTS + render_rule_matrix(trainer_defects())
+
+
 if __name__ == "__main__":
     docs = Path(sys.argv[1])
     write_pages(docs / "requirements")
     renew_matrix(docs / "mutants.md")
+    (docs / "trainer_defects.md").write_text(trainer_defects_page(), "utf-8")

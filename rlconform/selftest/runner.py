@@ -173,8 +173,14 @@ def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult
         if settings.gate:
             trial = try_declared(case.spec, case.mutant, fork_server)
         else:
-            level, scattered = case.mutant.level, case.mutant.scattered
-            trial = try_once(case.spec, fork_server, level, settings.effort, scattered=scattered)
+            trial = try_once(
+                case.spec,
+                fork_server,
+                case.mutant.level,
+                settings.effort,
+                scattered=case.mutant.scattered,
+                interplay=case.mutant.interplay,
+            )
         return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
     races = try_races(case.spec, case.mutant, fork_server, settings.seeds, settings.until_sure)
     detail = races.detail

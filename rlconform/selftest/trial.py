@@ -32,6 +32,8 @@ SHORT: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
     "functional": ("functional/contract", "functional/concurrency"),
 }
+#: Folder of the scenarios of several processes, all of which run if one requirement is asked for.
+INTERPLAY = ("functional/interplay",)
 #: Folders of the checks that provoke races: between threads, and between processes.
 RACES: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
@@ -98,17 +100,20 @@ def try_once(
     effort: float,
     requirements: Sequence[str] = (),
     scattered: bool = False,
+    interplay: bool = False,
 ) -> Trial:
     """Run the short checks once, or all checks without races if ``effort`` is above 0.
 
     ``effort`` is the share of the generated examples. Without
     ``requirements``, the checks of all requirements run. With ``scattered``, several processes make
-    the calls of the short checks of one process, and no other checks run.
+    the calls of the short checks of one process, and no other checks run. With ``interplay``, the
+    scenarios of several processes run beside the short checks.
     """
+    short = SHORT["unit" if scattered else level] + (INTERPLAY if interplay else ())
     options = CertifyOptions(
         spec,
         select=SCATTERED if scattered else "",
-        checks=CHECKS if effort else SHORT["unit" if scattered else level],
+        checks=CHECKS if effort else short,
         requirements=requirements,
         effort=effort or 1.0,
         races=False,
@@ -118,8 +123,11 @@ def try_once(
 
 
 def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
-    """Run only the short checks of the requirements that must kill the mutant."""
-    short = sorted({name.partition("::")[0] for name in checks_of(mutant, SHORT)})
+    """Run only the short checks, or scenarios, of the requirements that must kill the mutant."""
+    folders: Mapping[Level, tuple[str, ...]] = (
+        {"functional": INTERPLAY} if mutant.interplay else SHORT
+    )
+    short = sorted({name.partition("::")[0] for name in checks_of(mutant, folders)})
     options = CertifyOptions(
         spec,
         select=SCATTERED if mutant.scattered else "",

@@ -38,12 +38,12 @@ from rlconform.events.schema import (
 )
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig, load_config
+from rlconform.grpo.failures import WorkerDied
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerDied
 
 pytestmark = pytest.mark.timeout(300)
 

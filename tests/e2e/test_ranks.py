@@ -11,9 +11,10 @@ from tensordict import TensorDict
 
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
 from rlconform.grpo.config import ClusterConfig, MasterConfig
+from rlconform.grpo.failures import WorkerLost
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
 from rlconform.grpo.workers.policy_worker import PolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerGroup, WorkerLost
+from rlconform.grpo.workers.worker_group import WorkerGroup
 
 pytestmark = pytest.mark.timeout(180)
 

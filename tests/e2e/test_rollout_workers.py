@@ -28,7 +28,7 @@ from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS
 from rlconform.grpo.tasks import Problem, build_task
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerLost
+from rlconform.grpo.workers.worker_group import WorkerDied
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -189,11 +189,21 @@ def test_typed_failures_come_through_ray(
         actors.call_rollout_worker(HeldWorker.generate_group, problem(config), "broken", PARTITION)
 
 
-def test_a_lost_worker_is_told(runs: Any) -> None:  # noqa: ARG001 - starts Ray
+def test_the_living_workers_are_called_until_none_is_left(
+    runs: Any,  # noqa: ARG001 - starts Ray
+    small: Callable[..., MasterConfig],
+) -> None:
     cluster = ClusterConfig(rollout_workers=2, timeout_s=TIMEOUT_S)
     lost = RunActors(PlanePolicyWorker, HeldWorker, cluster)
     ray.kill(lost.rollout_workers[1])
-    with pytest.raises(WorkerLost, match="a rollout worker's detach: the actor died"):
+    assert lost.call_rollout_workers(HeldWorker.detach) == [None]
+    assert lost.living == [0]
+    with pytest.raises(WorkerDied, match=r"expected 2 rollout workers; \[1\] have died"):
+        lost.build(small("tiny_llama_copy", "cluster.dp_size=1"))
+    ray.kill(lost.rollout_workers[0])
+    with pytest.raises(WorkerDied, match="a rollout worker's detach: the actor died"):
         lost.call_rollout_workers(HeldWorker.detach)
+    with pytest.raises(WorkerDied, match="all rollout workers have died"):
+        lost.call_rollout_worker(HeldWorker.detach)
     lost.shutdown()
     lost.shutdown()

@@ -11,7 +11,7 @@ from rlconform._resources import resource_dir
 from rlconform.contract import load_requirements
 from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.evidence import evidence_of
-from rlconform.selftest.requirement_pages import pages, write_pages
+from rlconform.selftest.requirement_pages import pages, trainer_defects_page, write_pages
 
 ROOT = resource_dir("suites").parent
 WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -30,6 +30,11 @@ def test_the_requirement_pages_are_current() -> None:
     stale = [name for name, text in pages().items() if written.get(name) != text]
     assert stale == [], "expected the pages that `nox -s docs` writes; got others"
     assert written.keys() == pages().keys()
+
+
+def test_the_page_of_the_trainers_defects_is_current() -> None:
+    written = (ROOT / "docs" / "trainer_defects.md").read_text("utf-8")
+    assert written == trainer_defects_page(), "expected what `nox -s docs` writes; got another page"
 
 
 def test_pages_of_removed_sections_are_deleted(tmp_path: Path) -> None:

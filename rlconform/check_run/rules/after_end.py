@@ -15,6 +15,7 @@ from rlconform.events.schema import (
     Record,
     Resumed,
     RewardComputed,
+    RewardFailed,
     RolloutStarted,
     Selected,
     Trained,
@@ -47,7 +48,7 @@ class NothingAfterEnd(Rule):
 
     def on_stray(self, event: GroupEvent, record: Record) -> None:
         """A dropped group is not used any more, and none is after the run."""
-        if isinstance(event, RolloutStarted | RewardComputed):
+        if isinstance(event, RolloutStarted | RewardComputed | RewardFailed):
             self._check_running(event, record)
         if not isinstance(event, _USES):
             return

@@ -6,13 +6,13 @@ from rlconform.check_run.anomaly import RecordKey
 from rlconform.check_run.closed_ids import Fate
 from rlconform.check_run.lives import GroupLife
 from rlconform.check_run.rule import Rule
-from rlconform.events.schema import GroupEvent, PromptDispatched, Record, Trained
+from rlconform.events.schema import GroupEvent, PromptDispatched, Record, Selected, Trained
 
 _TWICE = "These samples count double in the gradient, and the second time off policy."
 
 
 class ExactlyOnce(Rule):
-    """No row, group or (if the run declares it) prompt is trained on twice."""
+    """No row, group or (if the run declares it) prompt is trained on twice, or may be."""
 
     name = "exactly_once"
     title = "Each sample is trained on at most once, over all restarts"
@@ -37,7 +37,9 @@ class ExactlyOnce(Rule):
                 )  # fmt: skip
 
     def on_stray(self, event: GroupEvent, record: Record) -> None:
-        """A group that was trained on must not be trained on again."""
+        """A group that was trained on must not be taken or trained on again."""
+        if isinstance(event, Selected):
+            self._check_selected(event, record)
         if isinstance(event, Trained):
             closed = self.ledger.closed.get(event.group_id)
             if closed is not None and closed.fate is Fate.TRAINED:
@@ -46,11 +48,27 @@ class ExactlyOnce(Rule):
                 else:
                     self._report(event.group_id, f"rows {event.rows}", record, closed.ended_by)
 
+    def _check_selected(self, event: Selected, record: Record) -> None:
+        closed = self.ledger.closed.get(event.group_id)
+        if closed is not None and closed.fate is Fate.TRAINED:
+            self.report(
+                f"expected a step to take groups that were not trained on; got {event.group_id} "
+                f"selected after it was trained on",
+                _TWICE, closed.ended_by, record, group_ids=(event.group_id,),
+            )  # fmt: skip
+
     def on_prompt_dispatched(
         self, event: PromptDispatched, record: Record, group: GroupLife | None
     ) -> None:
         """A name must not be used again for another group."""
         closed = self.ledger.closed.get(event.group_id) if group is None else None
+        if closed is not None and closed.fate is Fate.DROPPED and event.attempt == 0:
+            self.report(
+                f"expected a higher attempt or a new name after {event.group_id} was dropped; got "
+                f"it dispatched again as attempt 0",
+                "Rows and answers of the dropped attempt may be taken for those of the new one.",
+                closed.ended_by, record, group_ids=(event.group_id,),
+            )  # fmt: skip
         if closed is not None and closed.fate is Fate.TRAINED:
             self.report(
                 f"expected a new name for a new group; got {event.group_id} dispatched again after "

@@ -19,7 +19,7 @@ _BIASED = "The group's baseline is computed from the wrong rows, so all its adva
 
 
 class GroupIntegrity(Rule):
-    """A committed group has G finished rows, and one step trains on all of them."""
+    """A committed group has G finished rows, and one step trains on all that have a reward."""
 
     name = "group_integrity"
     title = "A step trains on whole groups of finished rows"
@@ -97,9 +97,19 @@ class GroupIntegrity(Rule):
                 f"{sorted(foreign)} too",
                 _BIASED, group.committed, record, group_ids=(event.group_id,),
             )  # fmt: skip
+        unrewarded = group.unrewarded_rows
+        if default := unrewarded.intersection(event.rows):
+            self.report(
+                f"expected no row of {event.group_id} in the update whose reward failed; got rows "
+                f"{sorted(default)} too",
+                "They are trained on with a default, which biases the baseline of their group.",
+                *(group.rows[number].reward for number in sorted(default)), record,
+                group_ids=(event.group_id,),
+            )  # fmt: skip
         if self.ledger.run is not None and self.ledger.run.split_groups:
             return
-        if len(group.trained_rows.union(event.rows)) < len(set(committed.rows)):
+        to_train = set(committed.rows) - unrewarded
+        if len(group.trained_rows.union(event.rows)) < len(to_train):
             self._partial[event.group_id] = group
         else:
             self._partial.pop(event.group_id, None)

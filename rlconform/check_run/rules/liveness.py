@@ -9,6 +9,7 @@ from rlconform.check_run.anomaly import Basis
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.lives import GroupLife
 from rlconform.check_run.rule import Rule
+from rlconform.check_run.sync_progress import SyncProgress
 from rlconform.events.schema import (
     Committed,
     Dropped,
@@ -18,6 +19,7 @@ from rlconform.events.schema import (
     Record,
     Resumed,
     RolloutFinished,
+    RolloutStarted,
     RowEvent,
     RunFinished,
     RunStarted,
@@ -25,11 +27,16 @@ from rlconform.events.schema import (
     Trained,
     Unlogged,
     WeightsApplied,
+    WeightsPublished,
 )
 
 _STALLED = "Devices stand idle; without a deadline the run hangs until its time is over."
 #: The part of an idle time for which its cause must not hold, and the least such time.
 _CONTRADICTED_SHARE, _CONTRADICTED_S = 0.5, 1.0
+#: Seconds that generation may need to go on once all engines have the new weights.
+_RESUMES_S = 30.0
+#: Why nothing is generated until the trainer has taken groups.
+_WAITS_FOR_TRAINER = {IdleCause.GATE, IdleCause.BUFFER_FULL, IdleCause.ALL_DISPATCHED}
 
 
 class Liveness(Rule):
@@ -50,6 +57,11 @@ class Liveness(Rule):
         self._room_since: Record | None = None  # since then there is room for a group
         self._rollout_deadline_ns = inf
         self._unapplied = 0  # groups trained on since the weights were applied
+        self._sync = SyncProgress()
+        self._idle: dict[str, Record] = {}  # the last idle time of each side
+        self._last_rollout: Record | None = None  # the last that began or ended
+        # Idle times of the trainer in which nothing is generated, each after a last rollout.
+        self._unexplained: list[tuple[Record, Record]] = []
 
     def on_run_started(self, event: RunStarted, record: Record, _: GroupLife | None) -> None:
         """Deadlines hold from here."""
@@ -61,8 +73,13 @@ class Liveness(Rule):
         if event.step_deadline_s is None:
             self.lacks("step_deadline_s in run_started")
 
+    def on_rollout_started(self, _: RolloutStarted, record: Record, __: GroupLife | None) -> None:
+        """Something is generated."""
+        self._last_rollout = record
+
     def on_rollout_finished(self, event: RowEvent, record: Record, group: GroupLife | None) -> None:
         """A rollout ends within its deadline."""
+        self._last_rollout = record
         row = group.rows.get(event.row) if group is not None else None
         if row is None or row.started is None or row.attempt != event.attempt:
             return
@@ -114,9 +131,18 @@ class Liveness(Rule):
         """Perhaps there is no room any more."""
         self._see_room(record, 1 if group is None else 0)
 
-    def on_weights_applied(self, _: WeightsApplied, record: Record, __: GroupLife | None) -> None:
+    def on_weights_published(
+        self, event: WeightsPublished, _: Record, __: GroupLife | None
+    ) -> None:
+        """Engines get new weights."""
+        self._sync.published(event.version)
+
+    def on_weights_applied(
+        self, event: WeightsApplied, record: Record, _: GroupLife | None
+    ) -> None:
         """Places of groups that were trained on are free now at the latest."""
         self._unapplied = 0
+        self._sync.applied(event.engine, event.version, record)
         self._see_room(record, 0)
 
     def _see_room(self, record: Record, more: int) -> None:
@@ -159,25 +185,80 @@ class Liveness(Rule):
         """The time between a crash and the restart is nobody's."""
         self._last_trained = self._room_since = record
         self._ready_since, self._unapplied = None, 0
+        self._sync, self._idle = SyncProgress(), {}
 
     def on_idle(self, event: Idle, record: Record, _: GroupLife | None) -> None:
         """The cause of an idle time is what the log shows."""
         self.idle_s[event.who, event.cause.value] += event.seconds
-        since = None
+        self._idle[event.who] = record
+        self._check_both_idle(record)
+        self._check_generation(event, record)
+        since, least_s = None, max(_CONTRADICTED_S, _CONTRADICTED_SHARE * event.seconds)
         if event.who == "trainer" and event.cause is IdleCause.NO_READY_GROUPS:
             since = self._ready_since
             got = f"{self.ledger.ready} ready ones, a whole step, that nobody takes"
         elif event.who == "generation" and event.cause is IdleCause.BUFFER_FULL:
             since = self._room_since
             got = f"room: {len(self.ledger.groups)} groups are open"
+        elif event.who == "generation" and event.cause is IdleCause.WEIGHT_SYNC:
+            since, least_s = self._sync.over_since, _RESUMES_S
+            got = "the last published weights applied by all engines"
         if since is None:
             return
         contradicted = min(event.seconds, _seconds(since, record))
-        if contradicted > max(_CONTRADICTED_S, _CONTRADICTED_SHARE * event.seconds):
+        if contradicted > least_s:
             self.report(
                 f"expected {event.cause.value} to be why the {event.who} waits; got {got}, "
                 f"for {contradicted:.1f} of {event.seconds:.1f} s",
                 _STALLED, self.ledger.run_record, since, record, basis=Basis.ABSENCE,
+            )  # fmt: skip
+
+    def _check_both_idle(self, record: Record) -> None:
+        """The trainer must not wait for groups while the generation waits for the trainer."""
+        pair = [self._idle.get("trainer"), self._idle.get("generation")]
+        idle = [(one, one.event) for one in pair if one is not None and isinstance(one.event, Idle)]
+        if len(idle) < len(pair):
+            return
+        (trainer, waits), (generation, rests) = idle
+        if waits.cause is not IdleCause.NO_READY_GROUPS or rests.cause not in _WAITS_FOR_TRAINER:
+            return
+        begun = max(one.wall_ns - 1e9 * event.seconds for one, event in idle)
+        both = (min(trainer.wall_ns, generation.wall_ns) - begun) / 1e9
+        shorter = min(waits.seconds, rests.seconds)
+        if both > max(_CONTRADICTED_S, _CONTRADICTED_SHARE * shorter):
+            self.report(
+                f"expected groups to be generated while the trainer waits for them; got {both:.1f} "
+                f"s in which nothing is generated either, because of {rests.cause.value}",
+                "Each side waits for the other, so the run hangs until a watchdog ends it.",
+                self.ledger.run_record, self._last_trained, trainer, generation, record,
+                basis=Basis.ABSENCE,
+            )  # fmt: skip
+
+    def _check_generation(self, event: Idle, record: Record) -> None:
+        """Something is generated while the trainer waits, or the generation says why not."""
+        if event.who == "generation":
+            begun = record.wall_ns - 1e9 * event.seconds
+            self._unexplained = [one for one in self._unexplained if one[1].wall_ns < begun]
+            return
+        run, last, other = self.ledger.run, self._last_rollout, self._idle.get("generation")
+        deadline = run.rollout_deadline_s if run is not None else None
+        if deadline is None or last is None or event.cause is not IdleCause.NO_READY_GROUPS:
+            return
+        nothing = min(event.seconds, _seconds(last, record))
+        explained = other is not None and _seconds(other, record) < nothing
+        if nothing <= deadline or explained or self._ready_since is not None:
+            return
+        rows = [row for group in self.ledger.groups.values() for row in group.rows.values()]
+        if all(row.started is None or row.ended is not None for row in rows):
+            self._unexplained.append((last, record))
+
+    def at_end(self) -> None:
+        """No cause came later."""
+        for last, record in self._unexplained:
+            self.report(
+                f"expected groups to be generated while the trainer waits for them; got "
+                f"{_seconds(last, record):.0f} s in which nothing is generated, and no cause",
+                _STALLED, self.ledger.run_record, last, record, basis=Basis.ABSENCE,
             )  # fmt: skip
 
     def on_run_finished(self, _: RunFinished, record: Record, __: GroupLife | None) -> None:

@@ -69,7 +69,7 @@ class PlaneOperations(Rule):
             self._check_gone(asked, returned or (), record, began)
         elif event.status == "ok" and asked.op == "claim":
             self._check_claim(event, record, began)
-        elif event.error == "not_found" and asked.op == "get":
+        elif event.error == "not_found" and asked.op == "get" and self._all_put(asked, began):
             self._check_visible(asked, (), record, began)
 
     def _begin(self, asked: PlaneOp, record: Record) -> None:
@@ -110,6 +110,17 @@ class PlaneOperations(Rule):
             else:
                 del self._keys[name]
                 self._cleared.add(f"{asked.partition}/{key}", Fate.CLEARED, record)
+
+    def _all_put(self, asked: PlaneOp, began: Record) -> bool:
+        """Whether no key of a get explains by itself that something was not found."""
+        lives = [self._keys.get((asked.partition, key)) for key in asked.keys or ()]
+        return all(
+            life is not None
+            and life.put is not None
+            and life.clearing is None
+            and life.put.clock < began.clock
+            for life in lives
+        )
 
     def _check_visible(
         self, asked: PlaneOp, returned: list[str] | tuple[()], record: Record, began: Record

@@ -132,7 +132,7 @@ class ResumeComplete(Rule):
         if finished is None or not isinstance(finished.event, RunFinished):
             self.lacks("run_finished")
             return
-        if finished.event.reason != "completed" or self._new_after_resume is None:
+        if self._new_after_resume is None:
             return  # a run may end before all of them have come again, but new ones come later
         for group in self.ledger.awaiting.values():
             self.report(

@@ -1,4 +1,7 @@
-"""The rule ``reward``: each row has one reward, of its own output, before the commit."""
+"""The rule ``reward``: each row has one reward, of its own output, before the commit.
+
+A row whose reward failed says so, and is committed without one; no default takes its place.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from rlconform.events.schema import (
     Feature,
     Record,
     RewardComputed,
+    RewardFailed,
     RolloutFinished,
     RunStarted,
 )
@@ -18,7 +22,7 @@ _WRONG = "The sample is reinforced, or suppressed, for what another one did."
 
 
 class RewardOfItsSample(Rule):
-    """One reward per row and attempt, of this row's output, before the commit."""
+    """One reward, or one failure, per row and attempt, of this row's output, before the commit."""
 
     name = "reward"
     title = "Each row has one reward, its own, before its group is committed"
@@ -27,12 +31,17 @@ class RewardOfItsSample(Rule):
     def not_applicable(self) -> str | None:
         """Without rewards in the log there is nothing to judge."""
         run, seen = self.ledger.run, self.ledger.seen
-        if seen[RewardComputed] or run is None or Feature.REWARD in run.features:
+        if (
+            seen[RewardComputed]
+            or seen[RewardFailed]
+            or run is None
+            or Feature.REWARD in run.features
+        ):
             return None
         return "the run declares no rewards (feature reward)"
 
     def on_reward_computed(
-        self, event: RewardComputed, record: Record, group: GroupLife | None
+        self, event: RewardComputed | RewardFailed, record: Record, group: GroupLife | None
     ) -> None:
         """A reward follows the end of its rollout, once."""
         if group is None:
@@ -57,7 +66,11 @@ class RewardOfItsSample(Rule):
         if event.output is not None and row.ended is not None:
             self._check_output(event, record, row.ended)
 
-    def _report_twice(self, event: RewardComputed, record: Record, row: RowLife) -> None:
+    on_reward_failed = on_reward_computed
+
+    def _report_twice(
+        self, event: RewardComputed | RewardFailed, record: Record, row: RowLife
+    ) -> None:
         self.report(
             f"expected one reward of row {event.row} of {event.group_id}; got a second one",
             "Rewards are added up or overwritten, or another row goes without.",
@@ -65,7 +78,11 @@ class RewardOfItsSample(Rule):
         )  # fmt: skip
 
     def _report_unfinished(
-        self, event: RewardComputed, record: Record, group: GroupLife, row: RowLife | None
+        self,
+        event: RewardComputed | RewardFailed,
+        record: Record,
+        group: GroupLife,
+        row: RowLife | None,
     ) -> None:
         self.report(
             f"expected row {event.row} of {event.group_id}, attempt {event.attempt}, to be "
@@ -74,7 +91,9 @@ class RewardOfItsSample(Rule):
             basis=Basis.ABSENCE, group_ids=(event.group_id,),
         )  # fmt: skip
 
-    def _check_output(self, event: RewardComputed, record: Record, ended: Record) -> None:
+    def _check_output(
+        self, event: RewardComputed | RewardFailed, record: Record, ended: Record
+    ) -> None:
         finished = ended.event
         if not isinstance(finished, RolloutFinished) or finished.output in {None, event.output}:
             return
@@ -101,10 +120,9 @@ class RewardOfItsSample(Rule):
             if reward is None:
                 self._report_without(event, record, number, row)
                 return
-            computed = reward.event.reward if isinstance(reward.event, RewardComputed) else None
-            if rewards is not None and computed is not None and rewards[place] != computed:
+            if rewards is not None and not _agree(reward, rewards[place]):
                 self.report(
-                    f"expected reward {computed} of row {number} of {event.group_id}, as it was "
+                    f"expected {_said(reward)} of row {number} of {event.group_id}, as it was "
                     f"computed; got {rewards[place]} committed",
                     _WRONG, reward, record, group_ids=(event.group_id,),
                 )  # fmt: skip
@@ -114,7 +132,8 @@ class RewardOfItsSample(Rule):
         self, event: Committed, record: Record, number: int, row: RowLife | None
     ) -> None:
         run = self.ledger.run
-        if not self.ledger.seen[RewardComputed] and (
+        seen = self.ledger.seen
+        if not (seen[RewardComputed] or seen[RewardFailed]) and (
             run is None or Feature.REWARD not in run.features
         ):
             return  # the rule does not apply
@@ -125,3 +144,20 @@ class RewardOfItsSample(Rule):
             *records_of(row), record,
             basis=Basis.ABSENCE, group_ids=(event.group_id,),
         )  # fmt: skip
+
+
+def _agree(reward: Record, committed: float | None) -> bool:
+    """Whether the committed reward is the one of the record; a reward that isn't known may be any.
+
+    For a failed one none may be committed.
+    """
+    if isinstance(reward.event, RewardFailed):
+        return committed is None
+    computed = reward.event.reward if isinstance(reward.event, RewardComputed) else None
+    return computed is None or committed == computed
+
+
+def _said(reward: Record) -> str:
+    if isinstance(reward.event, RewardComputed):
+        return f"reward {reward.event.reward}"
+    return "no reward"

@@ -11,6 +11,7 @@ from rlconform.check_run.rule import Rule
 from rlconform.events.schema import (
     Committed,
     Feature,
+    PromptDispatched,
     Record,
     Resumed,
     RolloutStarted,
@@ -102,6 +103,22 @@ class VersionsTrue(Rule):
                 )  # fmt: skip
         self._applied[event.engine] = _Applied(event.version, record)
         self._compare_digest(event.version, event.digest, record)
+
+    def on_prompt_dispatched(
+        self, event: PromptDispatched, record: Record, _: GroupLife | None
+    ) -> None:
+        """The trainer's version is one that it has published."""
+        newest = self._published
+        if newest is None:  # nothing is published yet: engines began with these
+            begun_with = [(one.version, one.record) for one in self._applied.values()]
+            newest = max(begun_with, key=lambda one: one[0], default=None)
+        if event.version is not None and newest is not None and event.version > newest[0]:
+            self.report(
+                f"expected {event.group_id} to be dispatched at version {newest[0]} at most, as "
+                f"no later one is published; got {event.version}",
+                f"The version is counted before any engine can have it. {_WRONG_STAMP}",
+                newest[1], record, basis=Basis.ABSENCE, group_ids=(event.group_id,),
+            )  # fmt: skip
 
     def on_rollout_started(
         self, event: RolloutStarted, record: Record, _: GroupLife | None

@@ -23,11 +23,14 @@ def group_of(sample_id: str) -> str:
 
 
 def group_baseline(
-    rewards: Tensor, groups: Sequence[str], leave_one_out: bool = False
+    rewards: Tensor,
+    groups: Sequence[str],
+    leave_one_out: bool = False,
+    counted: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute each row's baseline and the standard deviation of its group's rewards.
 
-    For a row i of a group of G rows with rewards r_1 ... r_G of mean m::
+    For a row i of a group of G counted rows with rewards r_1 ... r_G of mean m::
 
         baseline_i = m                              the group's mean (GRPO), or
         baseline_i = (sum_j r_j - r_i) / (G - 1)    the mean of the others (leave one out)
@@ -37,11 +40,15 @@ def group_baseline(
     of a group. In a group of one row the baseline is the row's reward and the std is 0. For equal
     rewards the baseline is exactly their value and the std exactly 0, without rounding errors.
 
+    Rows that are not ``counted`` (N,) bool, because they have no reward, change no other row's
+    result; their own baseline is the group's mean. In a group without counted rows all is 0.
+
     Sources: DeepSeekMath (Shao et al. 2024, arXiv 2402.03300), section 4.1.2; leave one out: Kool
     et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!", and RLOO (Ahmadian et al.
     2024, arXiv 2402.14740).
 
-    ``rewards`` are (N,) floating point and finite, else ``ValueError``. Rows with equal names in
+    ``rewards`` are (N,) floating point and finite where counted, else ``ValueError``; by default
+    all rows are counted. Rows with equal names in
     ``groups`` form a group, in any order. Both results are (N,), of the rewards' dtype and device.
     """
     if rewards.dim() != 1 or not rewards.is_floating_point():
@@ -50,27 +57,39 @@ def group_baseline(
         )
     if len(groups) != len(rewards):
         raise ValueError(f"{len(groups)} groups for {len(rewards)} rewards")
-    if not bool(torch.isfinite(rewards).all()):
+    if counted is None:
+        counted = torch.ones_like(rewards, dtype=torch.bool)
+    if counted.shape != rewards.shape or counted.dtype != torch.bool:
+        raise ValueError(
+            f"counted must be {tuple(rewards.shape)} bool, got {tuple(counted.shape)} "
+            f"{counted.dtype}"
+        )
+    if not bool(torch.isfinite(rewards[counted]).all()):
         raise ValueError(f"a reward is not finite: {rewards.tolist()}")
 
+    counts = counted.cpu()
     first: dict[str, int] = {}
-    for row, group in enumerate(groups):
-        first.setdefault(group, row)
-    # Each row's group is named by its first row.
+    for row in (*counts.nonzero().flatten().tolist(), *(~counts).nonzero().flatten().tolist()):
+        first.setdefault(groups[row], row)
+    # Each row's group is named by its first counted row.
     index = torch.tensor([first[group] for group in groups], dtype=torch.int64)
 
-    exact = rewards.detach().cpu().double()
+    exact = torch.where(counts, rewards.detach().cpu().double(), 0)
     origin = exact[index]
-    offset = exact - origin  # equal rewards are zeros here, whose sums and squares are exact
+    # Equal rewards are zeros here, whose sums and squares are exact.
+    offset = torch.where(counts, exact - origin, 0)
 
     def of_group(values: Tensor) -> Tensor:
         return torch.zeros_like(values).index_add_(0, index, values)[index]
 
-    size = of_group(torch.ones_like(offset))
+    size = of_group(counts.double())
     total = of_group(offset)
+    mean = total / size.clamp(min=1)
     others = (size - 1).clamp(min=1)  # a group of one has offset 0, whatever it is divided by
-    baseline = origin + ((total - offset) / others if leave_one_out else total / size)
-    std = (of_group((offset - total / size).square()) / others).sqrt()
+    baseline = origin + (
+        torch.where(counts, (total - offset) / others, mean) if leave_one_out else mean
+    )
+    std = (of_group(torch.where(counts, offset - mean, 0).square()) / others).sqrt()
     return baseline.to(rewards), std.to(rewards)
 
 

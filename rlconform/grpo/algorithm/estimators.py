@@ -2,7 +2,8 @@
 
     rewards (N,), groups, components ── grpo | gdpo | reinforce_plus_plus ──▶ (N, S) ── clip ──▶
 
-All rows of a group must be present, since the estimators compare a row with its group.
+All rows of a group must be present, since the estimators compare a row with its group. Rows without
+a reward are compared with none, and have advantage 0.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class ScoredRows(NamedTuple):
     sample_mask: Tensor  # (N,), 0 for rows that are not trained
     components: Mapping[str, Tensor] = {}  # parts of the reward by name, (N,) each, for ``gdpo``
     kl: Tensor | None = None  # (N, S), penalty x KL, if it is part of the reward
+    #: (N,) bool, false for rows that have no reward to compare; by default all rows have one.
+    comparable: Tensor | None = None
 
 
 def estimate_advantages(rows: ScoredRows, config: GRPOConfig) -> Tensor:
@@ -43,10 +46,13 @@ def estimate_advantages(rows: ScoredRows, config: GRPOConfig) -> Tensor:
     ``ValueError`` if a shape differs, or the rows lack what the estimator needs.
     """
     advantages = _ESTIMATORS[config.adv_estimator.name](rows, config)
+    if rows.comparable is not None:
+        advantages = torch.where(rows.comparable.unsqueeze(1), advantages, 0)
     low, high = config.advantage_clip_low, config.advantage_clip_high
     if low is not None or high is not None:
         clipped = advantages.clamp(low, high)
-        advantages = torch.where(rows.token_mask.bool(), clipped, 0)  # a bound may exclude 0
+        kept = rows.token_mask.bool() & _comparable(rows).unsqueeze(1)
+        advantages = torch.where(kept, clipped, 0)  # a bound may exclude 0
     return advantages
 
 
@@ -55,7 +61,7 @@ def grpo(rows: ScoredRows, config: GRPOConfig) -> Tensor:
 
     Source: DeepSeekMath (arXiv 2402.03300), section 4.1.2.
     """
-    return broadcast_to_tokens(_in_group(rows.rewards, rows.groups, config), rows.token_mask)
+    return broadcast_to_tokens(_in_group(rows.rewards, rows, config), rows.token_mask)
 
 
 def gdpo(rows: ScoredRows, config: GRPOConfig) -> Tensor:
@@ -64,7 +70,7 @@ def gdpo(rows: ScoredRows, config: GRPOConfig) -> Tensor:
     ::
 
         B_i = sum_k weight_k A_ik          A_ik: the advantage of ``grpo`` for component k
-        A_i = (B_i - mean(B)) / std(B)     over all rows, 0 if std(B) <= 1e-6
+        A_i = (B_i - mean(B)) / std(B)     over all rows with a reward, 0 if std(B) <= 1e-6
 
     If the components are added first, as in GRPO, different combinations of them can give the same
     advantage. Source: GDPO (Liu et al. 2026, arXiv 2601.05242). ``ValueError`` for fewer than two
@@ -82,8 +88,9 @@ def gdpo(rows: ScoredRows, config: GRPOConfig) -> Tensor:
         raise ValueError(f"{len(weights)} reward_weights for the reward's components {names}")
     total = torch.zeros_like(rows.rewards)
     for name, weight in zip(names, weights, strict=True):
-        total += weight * _in_group(rows.components[name], rows.groups, config)
-    centred, std = total - total.mean(), total.std()
+        total += weight * _in_group(rows.components[name], rows, config)
+    compared = total[_comparable(rows)]
+    centred, std = total - compared.mean(), compared.std()
     normalised = centred / std if std > _LEAST_STD else torch.zeros_like(total)
     return broadcast_to_tokens(normalised, rows.token_mask)
 
@@ -101,10 +108,10 @@ def reinforce_plus_plus(rows: ScoredRows, config: GRPOConfig) -> Tensor:
     (Hu et al. 2025, arXiv 2501.03262), eq. 8 to 10. Without trained tokens the result is 0.
     """
     mask = rows.token_mask.bool()
-    trained = mask & rows.sample_mask.bool().unsqueeze(1)
+    trained = mask & (rows.sample_mask.bool() & _comparable(rows)).unsqueeze(1)
     rewards = rows.rewards
     if config.adv_estimator.minus_baseline:
-        rewards = rewards - group_baseline(rewards, rows.groups)[0]
+        rewards = rewards - group_baseline(rewards, rows.groups, counted=rows.comparable)[0]
     raw = broadcast_to_tokens(rewards, mask).double()
     if rows.kl is not None:
         cost = torch.where(mask, rows.kl, 0).double()
@@ -123,6 +130,14 @@ _ESTIMATORS: dict[str, Callable[[ScoredRows, GRPOConfig], Tensor]] = {
 }
 
 
-def _in_group(rewards: Tensor, groups: Sequence[str], config: GRPOConfig) -> Tensor:
-    baseline, std = group_baseline(rewards, groups, config.leaves_one_out)
+def _comparable(rows: ScoredRows) -> Tensor:
+    if rows.comparable is None:
+        return torch.ones_like(rows.rewards, dtype=torch.bool)
+    return rows.comparable
+
+
+def _in_group(rewards: Tensor, rows: ScoredRows, config: GRPOConfig) -> Tensor:
+    baseline, std = group_baseline(
+        rewards, rows.groups, config.leaves_one_out, counted=rows.comparable
+    )
     return compute_advantages(rewards, baseline, std, config.normalizes_rewards)

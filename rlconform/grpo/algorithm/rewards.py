@@ -1,11 +1,41 @@
-"""Reward scaling and the penalty for overlong responses, applied before rewards are compared."""
+"""Which rewards are compared, their scaling, and the penalty for overlong responses.
+
+rows of a group ── comparable_rows ──▶ those with a reward ── scale, shape ──▶ baseline, advantages
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from rlconform.grpo.config import RewardScalingConfig, RewardShapingConfig
+
+
+def enough_rewards(rewarded: int, rows: int) -> bool:
+    """Whether so many of a group's rows have a reward that these can be compared."""
+    return rewarded >= min(2, rows)
+
+
+def comparable_rows(groups: Sequence[str], rewarded: Sequence[bool]) -> Tensor:
+    """Return a mask (N,) bool of the rows that have a reward, and company in their group.
+
+    A row without a reward is left out of its group's baseline and gets no gradient. A group in
+    which fewer than two rows are left has nothing to compare, so all its rows are left out.
+    """
+    rows, given = (
+        Counter(groups),
+        Counter(g for g, has in zip(groups, rewarded, strict=True) if has),
+    )
+    return torch.tensor(
+        [
+            has and enough_rewards(given[group], rows[group])
+            for group, has in zip(groups, rewarded, strict=True)
+        ],
+        dtype=torch.bool,
+    )
 
 
 def scale_rewards(rewards: Tensor, scaling: RewardScalingConfig) -> Tensor:

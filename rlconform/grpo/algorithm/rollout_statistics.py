@@ -34,14 +34,18 @@ def k3(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
 def rollout_metrics(
     rewards: Tensor, std: Tensor, response_lengths: Sequence[int], truncated: Tensor
 ) -> dict[str, float]:
-    """Compute the metrics of a rollout of N rows; ``ValueError`` unless each argument has N values.
+    """Compute the metrics of a rollout of N rows; ``ValueError`` unless N >= 1.
 
+    The arguments have N values each, but ``rewards`` only those of the rows that have one.
     ``std`` has for each row the std of its group, from ``advantages.group_baseline``. The metric
     ``zero_std`` is the share of rows in groups with equal rewards, ``truncated`` of truncated rows.
     """
-    counts = {len(rewards), len(std), len(response_lengths), len(truncated)}
-    if len(counts) > 1 or not len(rewards):
-        raise ValueError(f"expected N >= 1 values of each argument; got {sorted(counts)}")
+    counts = {len(std), len(response_lengths), len(truncated)}
+    if len(counts) > 1 or not 1 <= len(rewards) <= len(std):
+        raise ValueError(
+            f"expected N >= 1 values of each argument, and 1 to N rewards; got {sorted(counts)} "
+            f"values and {len(rewards)} rewards"
+        )
     return {
         "reward": rewards.double().mean().item(),
         "reward_min": rewards.min().item(),

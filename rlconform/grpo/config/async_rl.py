@@ -126,6 +126,7 @@ class RolloutFailureConfig(ConfigModel):
     max_infra_attempts_per_prompt: PositiveInt = 5  # lost actors and planes, deadlines
     max_data_attempts_per_prompt: PositiveInt = 2  # the task refused the prompt or raised
     max_model_attempts_per_prompt: PositiveInt = 2  # empty rows, NaN
+    max_reward_attempts_per_prompt: PositiveInt = 2  # too few of its rows got a reward
     max_stale_attempts_per_prompt: PositiveInt = 5  # its rows got too old before training
     backoff_base_s: PositiveFloat = 1.0  # before the second attempt; doubled for each further one
     max_backoff_s: PositiveFloat = 30.0

@@ -63,13 +63,20 @@ class GenerationConfig(ConfigModel):
 
 
 class ClusterConfig(ConfigModel):
-    """Options of the policy workers and the rollout workers."""
+    """Options of the policy workers and the rollout workers, and of their resource pools."""
 
     dp_size: PositiveInt = 1  # data-parallel ranks, one Ray actor each
     #: Rollout workers, one Ray actor with a generation engine each. The synchronous trainers use
     #: only the first one; the others get the same weights.
     rollout_workers: PositiveInt = 1
     device: Literal["cpu", "cuda"] = "cpu"  # collectives over gloo, or nccl with one GPU per rank
+    #: Nodes that have equally many ranks, or rollout workers; null for nodes with room.
+    train_nnodes: PositiveInt | None = None
+    rollout_nnodes: PositiveInt | None = None
+    #: Where the ranks are: on GPUs (CPUs on ``cpu``) of their own, or on those of the rollout
+    #: workers, or also on those of the reward workers; ranks that find no place there get their
+    #: own. By default ``rollout`` on ``cuda`` and ``own`` on ``cpu``. See ``resource_pools``.
+    train_pool: Literal["own", "rollout", "rollout_and_reward"] | None = None
     timeout_s: PositiveFloat = 600.0  # of a call to the actors, after which the run fails
 
 

@@ -110,6 +110,11 @@ class MasterConfig(ConfigModel):
             raise ValueError(
                 "reward_model.enable and custom_reward_function can't both reward the rows: set one"
             )
+        if self.reward_model.sleep_while_generating and self.async_rl is not None:
+            raise ValueError(
+                "reward_model.sleep_while_generating needs a synchronous run: with async_rl rows "
+                "are scored while others are generated"
+            )
         return self
 
     @model_validator(mode="after")

@@ -58,6 +58,11 @@ class RewardModelConfig(ConfigModel):
     max_wait_ms: NonNegativeFloat = 10.0  # for which the first row of a batch waits for others
     max_queue: PositiveInt = 1024  # rows that wait; further ones wait to be queued
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether the run starts workers for the model; a service has its own."""
+        return self.enable and self.service is None
+
     @model_validator(mode="after")
     def _check_sleep(self) -> Self:
         if self.sleep_while_generating and self.enable_resource_pool:

@@ -6,6 +6,7 @@ from torch import nn
 from rlconform.grpo.config import GenerationConfig, PolicyConfig
 from rlconform.grpo.generation.base import (
     GenerationEngine,
+    OnFinished,
     Prefix,
     Prompts,
     Responses,
@@ -20,6 +21,7 @@ from rlconform.grpo.models import load_model
 
 __all__ = [
     "GenerationEngine",
+    "OnFinished",
     "Prefix",
     "Prompts",
     "Responses",

@@ -23,11 +23,17 @@ from rlconform.grpo.generation.fair_lock import FairLock
 
 #: Tells a generation between two tokens whether to stop.
 ShouldStop = Callable[[], bool]
+#: Gets the number of a row, its whole response, and whether it was truncated.
+OnFinished = Callable[[int, "Prefix", bool], object]
 
 
 def never_stop() -> bool:
     """Tell a generation to go on to its end."""
     return False
+
+
+def ignore_finished(row: int, response: Prefix, truncated: bool) -> None:
+    """Do nothing with a row that is finished."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,12 @@ class Responses:
         """Return the tokens of a row, from which ``generate`` can go on if it is unfinished."""
         return Prefix(self.token_ids[row], self.logprobs[row], self.versions[row])
 
+    def report_finished(self, on_finished: OnFinished) -> None:
+        """Call ``on_finished`` for each finished row, for an engine that knows them only now."""
+        truncated = self.truncated.tolist()
+        for row in self.finished.nonzero().flatten().tolist():
+            on_finished(row, self.prefix(row), truncated[row])
+
     @classmethod
     def joined(cls, parts: Iterable[Responses]) -> Responses:
         """Concatenate the responses of several calls."""
@@ -172,6 +184,7 @@ class GenerationEngine(ABC):
         *,
         prefixes: Sequence[Prefix] | None = None,
         should_stop: ShouldStop = never_stop,
+        on_finished: OnFinished = ignore_finished,
     ) -> Responses:
         """Generate one response per prompt.
 
@@ -187,6 +200,8 @@ class GenerationEngine(ABC):
                 the tokens that it would have had in one call; logprobs differ by rounding only.
             should_stop: Is called between two tokens, and before the first. Once it returns true,
                 the rows that are not finished are returned as they are.
+            on_finished: Is called once for each row that gets finished, in this thread; while
+                others go on, if the engine can tell. What it raises ends the generation.
 
         Raises:
             ValueError: There is not one seed and one prefix per prompt, or a prefix is already a
@@ -198,7 +213,7 @@ class GenerationEngine(ABC):
         if prefixes is None:
             prefixes = [Prefix.empty()] * len(prompts)
         _check_prefixes(prefixes, len(prompts), sampling)
-        return self._generate(prompts, seeds, sampling, prefixes, should_stop)
+        return self._generate(prompts, seeds, sampling, prefixes, should_stop, on_finished)
 
     def refit(self, weights: Mapping[str, Tensor], version: int) -> str:
         """Copy new weights, the model's whole ``state_dict``, into the engine, between two tokens.
@@ -229,6 +244,7 @@ class GenerationEngine(ABC):
         sampling: Sampling,
         prefixes: Sequence[Prefix],
         should_stop: ShouldStop,
+        on_finished: OnFinished,
     ) -> Responses:
         """Generate the responses; ``generate`` has checked the arguments."""
 

@@ -12,6 +12,7 @@ turns other threads generate, and a refit may replace the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from transformers import DynamicCache, PreTrainedModel
 from rlconform.grpo.failures import ModelFailure
 from rlconform.grpo.generation.base import (
     GenerationEngine,
+    OnFinished,
     Prefix,
     Prompts,
     Responses,
@@ -61,6 +63,7 @@ class TransformersEngine(GenerationEngine):
         sampling: Sampling,
         prefixes: Sequence[Prefix],
         should_stop: ShouldStop,
+        on_finished: OnFinished,
     ) -> Responses:
         size = self._batch_size or len(prompts)
         spans = [slice(start, start + size) for start in range(0, len(prompts), size)]
@@ -74,14 +77,19 @@ class TransformersEngine(GenerationEngine):
                     prefixes[rows],
                 ),
                 should_stop,
+                partial(_shifted, on_finished, rows.start),
             )
             for rows in spans
         )
 
-    def _generate_batch(self, batch: _Batch, should_stop: ShouldStop) -> Responses:
+    def _generate_batch(
+        self, batch: _Batch, should_stop: ShouldStop, on_finished: OnFinished
+    ) -> Responses:
         while not batch.finished and not should_stop():
             with self._lock:
                 batch.add_token(self.weight_version, self._recompute_kv_cache)
+            for row, response, truncated in batch.newly_finished():
+                on_finished(row, response, truncated)
         return batch.responses()
 
     @torch.no_grad()
@@ -91,6 +99,13 @@ class TransformersEngine(GenerationEngine):
         for name, tensor in own.items():
             tensor.copy_(weights[name])
         return weights_digest(own)
+
+
+def _shifted(
+    on_finished: OnFinished, start: int, row: int, response: Prefix, truncated: bool
+) -> None:
+    """Report a row of a batch that begins at row ``start`` of all rows."""
+    on_finished(start + row, response, truncated)
 
 
 class _Batch:
@@ -119,6 +134,7 @@ class _Batch:
         self._stops = torch.tensor(sampling.stop_token_ids, dtype=torch.int64, device=device)
         self._stopped = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self._counts = torch.zeros(len(prompts), dtype=torch.int64, device=device)  # of new tokens
+        self._told = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self._cache = DynamicCache(config=model.config)
         self._cached = 0  # tokens in the cache
 
@@ -145,18 +161,36 @@ class _Batch:
         self._logprobs = torch.cat([self._logprobs, logprobs[:, None]], dim=1)
         self._versions.append(version)
 
+    def newly_finished(self) -> list[tuple[int, Prefix, bool]]:
+        """Return number, response and truncation of the rows that the last token has finished."""
+        new = self._ended() & ~self._told
+        self._told |= new
+        return [
+            (row, self._row(row), not self._stopped[row])
+            for row in new.nonzero().flatten().tolist()
+        ]
+
     def responses(self) -> Responses:
         """Return prefixes and new tokens; rows that are not finished have them up to now."""
-        ids, logprobs = self._ids[:, self._start :].cpu(), self._logprobs.cpu()
-        versions = torch.tensor(self._versions, dtype=torch.int64)
-        counts = self._counts.tolist()
-        rows = list(enumerate(zip(self._prefixes, counts, strict=True)))
+        rows = [self._row(row) for row in range(len(self._prefixes))]
         return Responses(
-            [torch.cat([prefix.token_ids, ids[row, :count]]) for row, (prefix, count) in rows],
-            [torch.cat([prefix.logprobs, logprobs[row, :count]]) for row, (prefix, count) in rows],
-            [torch.cat([prefix.versions, versions[:count]]) for _, (prefix, count) in rows],
+            [row.token_ids for row in rows],
+            [row.logprobs for row in rows],
+            [row.versions for row in rows],
             (self._ended() & ~self._stopped).cpu(),
             self._ended().cpu(),
+        )
+
+    def _row(self, row: int) -> Prefix:
+        """Return the prefix and the new tokens of a row, up to its end or to now."""
+        prefix, count = self._prefixes[row], int(self._counts[row])
+        ids = self._ids[row, self._start : self._start + count].cpu()
+        logprobs = self._logprobs[row, :count].cpu()
+        versions = torch.tensor(self._versions[:count], dtype=torch.int64)
+        return Prefix(
+            torch.cat([prefix.token_ids, ids]),
+            torch.cat([prefix.logprobs, logprobs]),
+            torch.cat([prefix.versions, versions]),
         )
 
     def _ended(self) -> Tensor:

@@ -25,6 +25,7 @@ from rlconform.contract import ConfigError
 from rlconform.grpo.config import GenerationConfig, PolicyConfig
 from rlconform.grpo.generation.base import (
     GenerationEngine,
+    OnFinished,
     Prefix,
     Prompts,
     Responses,
@@ -68,11 +69,13 @@ class VLLMEngine(GenerationEngine):
         sampling: Sampling,
         prefixes: Sequence[Prefix],
         should_stop: ShouldStop,
+        on_finished: OnFinished,
     ) -> Responses:
         """Generate all responses in one call; vLLM splits the batch as its memory allows.
 
         vLLM draws from the seed anew after a prefix, so a response that goes on has other tokens
         than an uninterrupted one; its seed is another, because the draws would be repeated.
+        ``on_finished`` is called for all rows after the last one is finished.
         """
         lengths = prompts.lengths.tolist()
         rows = zip(prompts.input_ids, lengths, prefixes, strict=True)
@@ -91,7 +94,9 @@ class VLLMEngine(GenerationEngine):
                 use_tqdm=False,
             )
             version = self.weight_version
-        return read_completions([output.outputs[0] for output in outputs], prefixes, version)
+        responses = read_completions([output.outputs[0] for output in outputs], prefixes, version)
+        responses.report_finished(on_finished)
+        return responses
 
     def _load_weights(self, weights: Mapping[str, Tensor]) -> str:
         """Copy the weights; after an error in names or shapes vLLM is unusable.

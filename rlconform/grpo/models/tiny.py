@@ -22,7 +22,7 @@ from rlconform.grpo.models.char_tokenizer import CHARACTERS, END, MARKERS, PAD
 TINY_MODELS = ("tiny-llama", "tiny-qwen3-moe")
 VOCABULARY = len(MARKERS) + len(CHARACTERS)
 
-_SIZES: dict[str, Any] = {
+TINY_SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -42,10 +42,10 @@ _SIZES: dict[str, Any] = {
 
 def _config(name: str) -> PreTrainedConfig:
     if name == "tiny-llama":
-        return LlamaConfig(**_SIZES)
+        return LlamaConfig(**TINY_SIZES)
     if name == "tiny-qwen3-moe":
         return Qwen3MoeConfig(
-            **_SIZES,
+            **TINY_SIZES,
             moe_intermediate_size=64,
             num_experts=8,
             num_experts_per_tok=2,

@@ -43,11 +43,10 @@ class Rollouter(RolloutPump):
         for group in self._buffer.state_dict():
             await self._put(group.prompt.group_id, group.record)
 
-    async def _commit(self, group_id: str, record: GroupRecord) -> bool:
-        ready = await super()._commit(group_id, record)
-        if ready:
-            await self._put(group_id, record)
-        return ready
+    async def _commit(self, group_id: str, record: GroupRecord) -> None:
+        await super()._commit(group_id, record)
+        if any(slot.group_id == group_id for slot in self._buffer.slots(SlotState.READY)):
+            await self._put(group_id, record)  # else it was filtered
 
     async def _put(self, group_id: str, record: GroupRecord) -> None:
         """Put a ready group; drop it if it is refused. ``QueueClosed`` and ``QueueLost`` pass."""

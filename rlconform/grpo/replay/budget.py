@@ -20,6 +20,7 @@ FAILURE_OF = {
     DropReason.INFRA_FAILURE: Failure.INFRA,
     DropReason.DATA_FAILURE: Failure.DATA,
     DropReason.MODEL_FAILURE: Failure.MODEL,
+    DropReason.REWARD_FAILURE: Failure.REWARD,
     DropReason.STALE: Failure.STALE,
     DropReason.ABORTED_STALE: Failure.STALE,
     DropReason.ABORTED_SYNC: Failure.STALE,
@@ -30,6 +31,7 @@ REASON_OF = {
     Failure.INFRA: DropReason.INFRA_FAILURE,
     Failure.DATA: DropReason.DATA_FAILURE,
     Failure.MODEL: DropReason.MODEL_FAILURE,
+    Failure.REWARD: DropReason.REWARD_FAILURE,
     Failure.STALE: DropReason.STALE,
 }
 
@@ -48,6 +50,7 @@ def attempts_allowed(failure: Failure, options: RolloutFailureConfig) -> int:
         Failure.INFRA: options.max_infra_attempts_per_prompt,
         Failure.DATA: options.max_data_attempts_per_prompt,
         Failure.MODEL: options.max_model_attempts_per_prompt,
+        Failure.REWARD: options.max_reward_attempts_per_prompt,
         Failure.STALE: options.max_stale_attempts_per_prompt,
     }[failure]
 
@@ -55,14 +58,14 @@ def attempts_allowed(failure: Failure, options: RolloutFailureConfig) -> int:
 def retry_delay(failures: Sequence[Failure], options: RolloutFailureConfig) -> float | None:
     """Return the seconds before the next attempt, or None if the prompt has none left.
 
-    ``failures`` are the prompt's, the last one included. Only infrastructure gets time to recover;
-    the delay doubles with each of its failures.
+    ``failures`` are the prompt's, the last one included. Only infrastructure and what gives the
+    rewards get time to recover; the delay doubles with each of their failures.
     """
     last = failures[-1]
     count = failures.count(last)
     if count >= attempts_allowed(last, options):
         return None
-    if last is not Failure.INFRA:
+    if last not in {Failure.INFRA, Failure.REWARD}:
         return 0.0
     return min(options.backoff_base_s * 2.0 ** (count - 1), options.max_backoff_s)
 

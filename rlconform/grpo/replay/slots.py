@@ -41,6 +41,7 @@ class DropReason(Enum):
     DATA_FAILURE = "data_failure"
     MODEL_FAILURE = "model_failure"
     OVERLOAD = "overload"  # the trajectory queue was full
+    REWARD_FAILURE = "reward_failure"  # too few of its rows have a reward
     RESTART = "restart"  # its rows were lost with the plane
     SHUTDOWN = "shutdown"
 
@@ -51,6 +52,7 @@ class Failure(Enum):
     INFRA = "infra"  # an actor or the plane was lost or full, or the deadline passed
     DATA = "data"  # the task refused the prompt, or raised
     MODEL = "model"  # the policy wrote nothing, or NaN
+    REWARD = "reward"  # too few of the group's rows got a reward
     STALE = "stale"  # its weights were too old, or were replaced while it was generated
 
 
@@ -78,6 +80,11 @@ class GroupRecord:
     meta: KVBatchMeta
     summaries: tuple[RowSummary, ...]  # one per row
     end_version: int | None  # highest weight version of any token
+
+    @property
+    def rewarded_rows(self) -> list[int]:
+        """The numbers of the rows that have a reward, which are trained on."""
+        return [row for row, one in enumerate(self.summaries) if one.reward is not None]
 
     def check(self, group_id: str, ids: Sequence[str], start_version: int) -> None:
         """Raise ``TornGroupRecord`` if the record has other rows than the group, or no version."""

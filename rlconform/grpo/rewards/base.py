@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlconform.grpo.tasks.base import PolicyTurn, Problem, Split
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, Split
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class RewardRequest:
     problem: Problem  # prompt, answer, data source and extra info of this row alone
     turns: tuple[PolicyTurn, ...]  # what the policy wrote, one per turn; a text may be empty
     split: Split  # ``val`` for rows of a validation, which are never trained on
+    #: The environment's answers, one per turn; the task's own rule has put its rewards there.
+    environment: tuple[EnvStep, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,13 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from rlconform.contract import DataPlaneError
 from rlconform.grpo.actors import RunActors
-from rlconform.grpo.failures import DataFailure, ModelFailure
+from rlconform.grpo.failures import DataFailure, ModelFailure, TooFewRewards, WorkerDied
 from rlconform.grpo.replay.slots import Failure, GroupRecord
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted, AttemptFailed
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem
-from rlconform.grpo.workers.worker_group import WorkerDied
 
 
 def failure_of(error: BaseException) -> Failure | None:
@@ -34,6 +33,8 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure.DATA
         case ModelFailure():
             return Failure.MODEL
+        case TooFewRewards():
+            return Failure.REWARD
         case DataPlaneError() | RayActorError() | OSError():  # timeouts and connections included
             return Failure.INFRA
         case _:
@@ -74,6 +75,9 @@ class GroupPort:
         except RayActorError as error:
             self._actors.rollout_worker_died(index)
             raise self._sorted(group_id, error) from error
+        except asyncio.CancelledError:  # too late, or the run ends: nobody waits for the answer
+            self.abort([group_id])
+            raise
         finally:
             self._load[index] -= 1
             del self._worker_of[group_id]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ class GroupsInFlight:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._aborted: dict[str, threading.Event] = {}
+        self._aborted: dict[str, Future[None]] = {}
         self._calls = 0
         self._call_ended = threading.Condition(self._lock)
 
@@ -78,12 +79,14 @@ class GroupsInFlight:
             return self._call_ended.wait_for(lambda: not self._calls, timeout_s)
 
     @contextmanager
-    def enter(self, group_id: str) -> Iterator[threading.Event]:
-        """Yield the group's flag; the group is in flight for the length of the ``with`` block.
+    def enter(self, group_id: str) -> Iterator[Future[None]]:
+        """Yield the group's flag, a future that is done once the group is aborted.
+
+        The group is in flight for the length of the ``with`` block.
 
         ``ValueError`` if a group with this id is in flight already.
         """
-        flag = threading.Event()
+        flag: Future[None] = Future()
         with self._lock:
             if group_id in self._aborted:
                 raise ValueError(f"group {group_id!r} is already in flight")
@@ -100,5 +103,6 @@ class GroupsInFlight:
             names = (
                 self._aborted.keys() if group_ids is None else self._aborted.keys() & set(group_ids)
             )
-            for name in names:
-                self._aborted[name].set()
+            flags = [self._aborted[name] for name in names if not self._aborted[name].done()]
+            for flag in flags:
+                flag.set_result(None)

@@ -9,7 +9,7 @@
                    thread of a group ── kv_first_write ──▶ plane
 
 The driver waits for ``collect_to_plane``, and not for ``generate_group``. A group's thread waits
-for the engine's lock at each token, and for the plane in its one put.
+for the engine's lock at each token, for the rewards of its rows, and for the plane in its one put.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from copy import deepcopy
 
 from rlconform.contract import DataPlaneClient, DataPlaneError, KVBatchMeta
 from rlconform.contract.fields import PER_TOKEN_FIELDS
+from rlconform.grpo.algorithm.rewards import enough_rewards
+from rlconform.grpo.failures import TooFewRewards
 from rlconform.grpo.plane_traffic import Attach, PlaneActor
+from rlconform.grpo.rewards.outcome import FailedReward
 from rlconform.grpo.rollout.groups import (
     AbortedGroup,
     GroupRollout,
@@ -93,6 +96,8 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         Raises:
             DataFailure: The problem is too long.
             ModelFailure: A row is empty, or has logits or logprobs that are NaN or infinite.
+            TooFewRewards: Fewer than two of the group's rows got a reward.
+            RewardFailure: A row got none, and ``reward_loop.on_failure`` is ``raise``.
             ValueError: The group is already in flight, or ``partial`` is of another group or
                 problem.
             RuntimeError: ``attach`` was not called.
@@ -115,10 +120,10 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         self.exchange_stamps(stamp)
         with self._groups.enter(group_id) as aborted:
             rows = self._rows_of_group(loop, problem, group_id, partial)
-            with self._logged(rows):
-                loop.run(rows, aborted.is_set)
-        if aborted.is_set():
+            self._answer(loop, rows, "train", aborted.done, aborted)
+        if aborted.done():
             return AbortedGroup(PartialGroup(group_id, tuple(rows)), self.exchange_stamps(stamp))
+        _check_rewards(group_id, rows)
         rollout = self._rollout(rows, token_versions=True)
         start, end = rollout.weight_version, rollout.end_version
         with _cleared_on_error(client, rollout.sample_ids, partition_id):
@@ -165,6 +170,16 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
                 f"{partial.group_id!r} and {sorted({row.problem.uid for row in partial.rows})}"
             )
         return list(deepcopy(partial.rows))
+
+
+def _check_rewards(group_id: str, rows: Sequence[RolloutRow]) -> None:
+    """Raise ``TooFewRewards`` if the group can't be trained on for want of rewards."""
+    failed = [row.outcome for row in rows if isinstance(row.outcome, FailedReward)]
+    if not enough_rewards(len(rows) - len(failed), len(rows)):
+        raise TooFewRewards(
+            f"{len(failed)} of {len(rows)} rows of {group_id!r} have no reward; the last: "
+            f"{failed[-1].error}"
+        )
 
 
 @contextmanager

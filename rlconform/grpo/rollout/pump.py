@@ -180,6 +180,7 @@ class RolloutPump:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self.idle.switch(None)
         left = self._buffer.slots(SlotState.RESERVED, SlotState.READY, SlotState.TRAINING)
         await self._buffer.remove([slot.group_id for slot in left], DropReason.SHUTDOWN)
 
@@ -266,13 +267,12 @@ class RolloutPump:
             self._note_idle()
             self._changed.notify()
 
-    async def _commit(self, group_id: str, record: GroupRecord) -> bool:
-        """Make the group ready, or drop it as uniform; return whether it is ready."""
+    async def _commit(self, group_id: str, record: GroupRecord) -> None:
         self.queue.succeeded()
         if not self._is_uniform(record):
             self._uniform_in_a_row = 0
             self._buffer.commit(group_id, record)
-            return True
+            return
         self._uniform_in_a_row += 1
         if self._uniform_in_a_row > self._options.max_uniform_in_a_row:
             raise TooManyUniformGroups(
@@ -280,7 +280,6 @@ class RolloutPump:
                 "grpo.dynamic_sampling_max_gen_batches, or make the task less easy or less hard"
             )
         await self._buffer.remove_group(group_id, DropReason.FILTERED_UNIFORM)
-        return False
 
     def _ended(self, group_id: str, task: asyncio.Task[None]) -> None:
         del self._tasks[group_id]

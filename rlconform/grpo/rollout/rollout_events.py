@@ -1,7 +1,7 @@
 """``RolloutEvents``: what a rollout worker writes into the event log.
 
-    thread of a group ── started ─▶ tokens ─▶ ended: segments, ends, rewards ┐ one lock
-    refit             ── the engine's weights change, applied ───────────────┘
+    thread of a group ── started ─▶ tokens ─▶ ended: segments, ends ─▶ rewarded ┐ one lock
+    refit             ── the engine's weights change, applied ──────────────────┘
 
 The lock keeps the order of the log true: no line names weights before the line that says that the
 engine has them. A refit holds it while it waits for the engine, between two tokens.
@@ -20,6 +20,7 @@ from rlconform.events import EventWriter
 from rlconform.events.schema import (
     DropCause,
     RewardComputed,
+    RewardFailed,
     RolloutAborted,
     RolloutFailed,
     RolloutFinished,
@@ -29,6 +30,7 @@ from rlconform.events.schema import (
     WeightsApplied,
 )
 from rlconform.grpo.algorithm.advantages import group_of
+from rlconform.grpo.rewards.base import Reward
 from rlconform.grpo.rollout.turn_loop import RolloutRow
 
 #: How a leg of a row ended, if it is not done.
@@ -78,7 +80,8 @@ class RolloutEvents:
                         engine=self._engine,
                     )
                 )
-        return RolloutLegs(open_rows, self._write_all)
+        unrewarded = [row for row in rows if row.outcome is None]
+        return RolloutLegs(open_rows, unrewarded, self._write_all)
 
     def _write_all(self, events: Iterator[RunEvent]) -> None:
         with self._lock:
@@ -87,17 +90,28 @@ class RolloutEvents:
 
 
 class RolloutLegs:
-    """Rows from their start in this worker until they are done, aborted or failed."""
+    """Rows from their start in this worker until they are rewarded, aborted or failed."""
 
     def __init__(
-        self, rows: Sequence[RolloutRow], write: Callable[[Iterator[RunEvent]], None]
+        self,
+        rows: Sequence[RolloutRow],
+        unrewarded: Sequence[RolloutRow],
+        write: Callable[[Iterator[RunEvent]], None],
     ) -> None:
         self._before = [(row, len(_versions(row))) for row in rows]
+        self._unrewarded = unrewarded
         self._write = write
 
     def ended(self, unfinished: Unfinished = ABORTED) -> None:
-        """Write the tokens of this leg and, of rows that are done, the end and the reward."""
+        """Write the tokens of this leg and how each row ended."""
         self._write(self._events(unfinished))
+
+    def rewarded(self) -> None:
+        """Write the reward of each row that got one in this leg, or why it has none."""
+        self._write(self._reward_events())
+
+    def _reward_events(self) -> Iterator[RunEvent]:
+        return (_reward_event(row) for row in self._unrewarded if row.outcome is not None)
 
     def _events(self, unfinished: Unfinished) -> Iterator[RunEvent]:
         for row, before in self._before:
@@ -111,11 +125,21 @@ class RolloutLegs:
                 kind, cause = unfinished
                 yield kind(group_id=group_id, row=number, cause=cause, tokens=len(versions))
                 continue
-            output = _digest(row)
             yield RolloutFinished(
-                group_id=group_id, row=number, tokens=len(versions), output=output
+                group_id=group_id, row=number, tokens=len(versions), output=_digest(row)
             )
-            yield RewardComputed(group_id=group_id, row=number, reward=row.reward, output=output)
+
+
+def _reward_event(row: RolloutRow) -> RunEvent:
+    group_id, number, output = group_of(row.sample_id), _number(row), _digest(row)
+    match row.outcome:
+        case Reward(value=value):
+            return RewardComputed(group_id=group_id, row=number, reward=value, output=output)
+        case failed:
+            assert failed is not None  # the caller leaves rows without an outcome out
+            return RewardFailed(
+                group_id=group_id, row=number, cause=failed.cause, error=failed.error, output=output
+            )
 
 
 def _number(row: RolloutRow) -> int:

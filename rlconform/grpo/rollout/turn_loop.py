@@ -1,9 +1,12 @@
 """``TurnLoop``: generates rows turn by turn, and goes on with rows that were cut.
 
-    problem ── open_log ──▶ log ── generate ──▶ policy's turn ── respond ──▶ reward
-                             ▲        │ cut                        └─ observation, or the row ends
+    problem ── open_log ──▶ log ── generate ──▶ policy's turn ── respond ──▶ the row ends: on_done
+                             ▲        │ cut                        └─ observation
                              │        └──▶ the row keeps its tokens, and the loop returns
                              └── environment's turn ◀──────────────┘
+
+A turn is answered as soon as its last token is there, while other rows go on; so is ``on_done``
+called, in the thread that generates, which must not wait there.
 
 Several threads may use one loop. They generate at the same time (the engine's lock lets them take
 turns token by token), and take turns at the tokenizer and the task, because the tokenizers of
@@ -13,7 +16,7 @@ transformers are not safe for threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -31,7 +34,8 @@ from rlconform.grpo.generation import (
     row_seeds,
 )
 from rlconform.grpo.models import environment_turn, log_input_ids, open_log, policy_turn
-from rlconform.grpo.tasks import PolicyTurn, Problem, RolloutTask, Split
+from rlconform.grpo.rewards.outcome import RewardOutcome
+from rlconform.grpo.tasks import EnvStep, PolicyTurn, Problem, RolloutTask, Split
 from rlconform.wire.message_logs import MessageLog
 
 
@@ -47,10 +51,16 @@ class RolloutRow:
     responses: list[Prefix] = field(default_factory=list)  # the turns' tokens, logprobs, versions
     #: What the policy has written of its next turn, if it was cut.
     cut: Prefix = field(default_factory=Prefix.empty)
-    reward: float = 0.0  # summed over the turns
-    components: dict[str, float] = field(default_factory=dict)  # of the reward, by name
+    environment: list[EnvStep] = field(default_factory=list)  # its answers, one per turn
+    #: The reward, or why there is none; None until it is known.
+    outcome: RewardOutcome | None = None
+    scorings: int = 0  # how often a scorer was asked
     truncated: bool = False  # whether the last turn reached the token limit
     done: bool = False
+
+
+#: Gets a row when it is done.
+OnDone = Callable[[RolloutRow], object]
 
 
 class TurnLoop:
@@ -90,23 +100,39 @@ class TurnLoop:
             )
         return [RolloutRow(sample_id, problem, log) for sample_id in sample_ids]
 
-    def run(self, rows: Sequence[RolloutRow], should_stop: ShouldStop = never_stop) -> None:
+    def run(
+        self,
+        rows: Sequence[RolloutRow],
+        should_stop: ShouldStop = never_stop,
+        on_done: OnDone = lambda _: None,
+    ) -> None:
         """Generate until every row is done, or until ``should_stop`` says so between two tokens.
 
-        Rows that are not done keep their tokens; a later call goes on from there, with the random
-        numbers that they would have had. ``ModelFailure`` for a row that is empty or not finite.
+        ``on_done`` gets each row that is done once, while the others are generated. Rows that are
+        not done keep their tokens; a later call goes on from there, with the random numbers that
+        they would have had. ``ModelFailure`` for a row that is empty or not finite.
         """
         while active := [row for row in rows if not row.done]:
             turn = min(len(row.turns) for row in active)
-            if not self._generate_turn(
-                [row for row in active if len(row.turns) == turn], turn, should_stop
-            ):
+            of_turn = [row for row in active if len(row.turns) == turn]
+            if not self._generate_turn(of_turn, turn, should_stop, on_done):
                 return
 
     def _generate_turn(
-        self, rows: Sequence[RolloutRow], turn: int, should_stop: ShouldStop
+        self,
+        rows: Sequence[RolloutRow],
+        turn: int,
+        should_stop: ShouldStop,
+        on_done: OnDone,
     ) -> bool:
         """Generate the policy's next turn of each row and respond; return whether none was cut."""
+
+        def finish(index: int, response: Prefix, truncated: bool) -> None:
+            row = rows[index]
+            self._finish_turn(row, response, truncated)
+            if row.done:
+                on_done(row)
+
         ids = [log_input_ids(row.log) for row in rows]
         prompts = Prompts.of(ids, int(self._tokenizer.pad_token_id))
         seeds = row_seeds(self._seed, [row.sample_id for row in rows], turn)
@@ -116,14 +142,12 @@ class TurnLoop:
             self._sampling,
             prefixes=[row.cut for row in rows],
             should_stop=should_stop,
+            on_finished=finish,
         )
-        finished, truncated = responses.finished.tolist(), responses.truncated.tolist()
-        for index, row in enumerate(rows):
-            if finished[index]:
-                self._finish_turn(row, responses.prefix(index), truncated[index])
-            else:
-                row.cut = responses.prefix(index)
-        return all(finished)
+        cut = (~responses.finished).nonzero().flatten().tolist()
+        for index in cut:
+            rows[index].cut = responses.prefix(index)
+        return not cut
 
     def _finish_turn(self, row: RolloutRow, response: Prefix, truncated: bool) -> None:
         """Add a whole response to the row, and the environment's answer to it."""
@@ -143,15 +167,13 @@ class TurnLoop:
             self._respond(row)
 
     def _respond(self, row: RolloutRow) -> None:
-        """Add the environment's reward and, unless the row ends, its observation."""
-        outcome = self._task.respond(row.problem, row.turns)
-        row.reward += outcome.reward
-        for name, part in outcome.components.items():
-            row.components[name] = row.components.get(name, 0.0) + part
-        row.done = outcome.observation is None or row.truncated
-        if outcome.observation is None or row.done:
+        """Add the environment's answer and, unless the row ends, its observation."""
+        answer = self._task.respond(row.problem, row.turns)
+        row.environment.append(answer)
+        row.done = answer.observation is None or row.truncated
+        if answer.observation is None or row.done:
             return
-        answered = environment_turn(self._tokenizer, row.log, outcome.observation)
+        answered = environment_turn(self._tokenizer, row.log, answer.observation)
         if len(row.turns) == self._max_turns or len(log_input_ids(answered)) > self._max_prompt:
             row.done = True  # no policy turn would follow the observation
         else:

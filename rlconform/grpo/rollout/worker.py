@@ -1,16 +1,19 @@
 """``RolloutWorker``: the Ray actor that lets the policy answer problems, turn by turn.
 
     problems ──▶ ``TurnLoop`` ── prompts ──▶ engine ── responses ──▶ rows that are done
+    each row that is done ──▶ ``RewardLoop``, a thread ──▶ its reward, while others are generated
     rows ──▶ columns (N, S) and, for the driver, one RowSummary per row
 
-The driver waits for the worker; the engine runs in the worker's process, within the same call.
+The driver waits for the worker; the engine runs in the worker's process, within the same call. The
+call waits for the rewards of its rows when the last of them is done.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,13 +28,25 @@ from rlconform.contract.fields import (
     SAMPLE_MASK,
     TOKEN_MASK,
 )
-from rlconform.events.schema import DropCause, EventSource, RolloutFailed
+from rlconform.events.schema import DropCause, EventSource, RewardFailureCause, RolloutFailed
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.events_actor import EventLogPlace, EventsActor
 from rlconform.grpo.failures import ModelFailure
-from rlconform.grpo.generation import GenerationEngine, Prompts, build_engine
+from rlconform.grpo.generation import (
+    GenerationEngine,
+    Prompts,
+    ShouldStop,
+    build_engine,
+    never_stop,
+)
 from rlconform.grpo.models import load_tokenizer, log_input_ids
+from rlconform.grpo.rewards.base import Reward
+from rlconform.grpo.rewards.build import build_scorer
+from rlconform.grpo.rewards.loop import RewardLoop
+from rlconform.grpo.rewards.outcome import FailedReward
+from rlconform.grpo.rewards.reward_workers import RewardWorkers
 from rlconform.grpo.rollout.rollout_events import RolloutEvents
+from rlconform.grpo.rollout.row_rewards import RowRewards
 from rlconform.grpo.rollout.turn_loop import RolloutRow, TurnLoop
 from rlconform.grpo.tasks import Problem, Split, build_task
 from rlconform.grpo.workers.determinism import make_deterministic
@@ -60,13 +75,16 @@ ROLLOUT_FIELDS = (
 class RowSummary:
     """What the driver needs to know about a row without reading its tensors."""
 
-    reward: float  # the task's, summed over the turns
+    reward: float | None  # of the whole row, before scaling; None if it has none
     spans: tuple[tuple[int, int], ...]  # (start, stop) of the policy's tokens, one per turn
     truncated: bool  # whether the last turn was cut off at the token limit
     #: (lowest, highest) version of the weights that wrote the turn, one per turn; without a change
     #: of workers these are the versions of its first and its last token.
     versions: tuple[tuple[int, int], ...]
     components: Mapping[str, float] = field(default_factory=dict)  # of the reward, over the turns
+    turn_values: tuple[float, ...] = ()  # process rewards, one per turn; empty if there are none
+    extra: Mapping[str, Any] = field(default_factory=dict)  # what else the scorer said of this row
+    reward_failure: RewardFailureCause | None = None  # why there is no reward
 
     @property
     def response_length(self) -> int:
@@ -111,15 +129,22 @@ class RolloutWorker(EventsActor):
     def __init__(self, device: str) -> None:
         self._device = device
         self._engine: GenerationEngine | None = None
+        self._rewards: RewardLoop | None = None
+        self._reward_workers: RewardWorkers | None = None
         self._loops_lock = threading.Lock()
 
-    def build(self, config: MasterConfig) -> None:
-        """Create the run's engine, after closing the engine of a previous run."""
+    def build(self, config: MasterConfig, reward_workers: RewardWorkers | None = None) -> None:
+        """Create the run's engine and its reward loop, after closing those of a previous run.
+
+        ``reward_workers`` score the rows, if the run has a reward model of its own.
+        """
         self.close()
+        self._reward_workers = reward_workers
         make_deterministic(config.grpo.seed)
         self._config = config
         self._tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
         self._loops: dict[Split, TurnLoop] = {}  # filled by ``_loop``
+        self._rewards = RewardLoop(build_scorer(config, reward_workers), config.reward_loop)
         block = config.async_rl
         self._engine = build_engine(
             config.generation,
@@ -163,7 +188,8 @@ class RolloutWorker(EventsActor):
         """Generate a group (in validation a row) per problem.
 
         Raises ``DataFailure`` if a problem is too long, ``ModelFailure`` if a row is empty or not
-        finite.
+        finite, ``RewardFailure`` if a row has no reward and ``reward_loop.on_failure`` is
+        ``raise``.
         """
         loop, size = self._loop(split), self._group_size(split)
         ids = iter(mint_sample_ids((problem.uid for problem in problems), size))
@@ -172,29 +198,57 @@ class RolloutWorker(EventsActor):
             for problem in problems
             for row in loop.open_rows(problem, [next(ids) for _ in range(size)])
         ]
-        with self._logged(rows if split == "train" else []):
-            loop.run(rows)
+        with self._reward_workers_resting():
+            self._answer(loop, rows, split)
         return self._rollout(rows)
 
     def close(self) -> None:
-        """Release the engine's memory and devices. Idempotent."""
+        """Release the engine's memory and devices, and end the reward loop. Idempotent."""
+        if self._rewards is not None:
+            self._rewards.close()
+            self._rewards = None
         if self._engine is not None:
             self._engine.close()
             self._engine = None
 
-    @contextmanager
-    def _logged(self, rows: Sequence[RolloutRow]) -> Iterator[None]:
-        """Write the start of rows that the block generates, and how they end, into the log."""
-        if self._events is None:
-            yield
-            return
-        legs = self._events.started(rows, lambda: self.engine.weight_version)
-        try:
-            yield
-        except ModelFailure:
-            legs.ended((RolloutFailed, DropCause.MODEL_FAILURE))
-            raise
-        legs.ended()
+    def _answer(
+        self,
+        loop: TurnLoop,
+        rows: Sequence[RolloutRow],
+        split: Split,
+        should_stop: ShouldStop = never_stop,
+        given_up: Future[None] | None = None,
+    ) -> None:
+        """Generate rows and get their rewards, and write both into the log; until ``given_up``."""
+        if self._rewards is None:
+            raise RuntimeError("call build first")
+        legs = None
+        if self._events is not None:
+            logged = rows if split == "train" else []
+            legs = self._events.started(logged, lambda: self.engine.weight_version)
+        with RowRewards(self._rewards, split) as rewards:
+            for row in rows:
+                if row.done and row.outcome is None:
+                    rewards.done(row)  # it was given up before
+            try:
+                loop.run(rows, should_stop, rewards.done)
+            except ModelFailure:
+                if legs is not None:
+                    legs.ended((RolloutFailed, DropCause.MODEL_FAILURE))
+                raise
+            if legs is not None:
+                legs.ended()
+            try:
+                rewards.wait(given_up)
+            finally:
+                if legs is not None:
+                    legs.rewarded()
+
+    def _reward_workers_resting(self) -> AbstractContextManager[None]:
+        """Let the reward workers rest in the block, if they share this worker's pool and must."""
+        if self._reward_workers is None:
+            return nullcontext()
+        return self._reward_workers.resting()
 
     def _group_size(self, split: Split) -> int:
         grpo = self._config.grpo
@@ -229,8 +283,16 @@ def token_mask(spans: Sequence[Sequence[tuple[int, int]]], width: int) -> Tensor
 def _summary(row: RolloutRow) -> RowSummary:
     bounds = [response.versions.aminmax() for response in row.responses]
     versions = tuple((int(lowest), int(highest)) for lowest, highest in bounds)
-    components = dict(row.components)
-    return RowSummary(row.reward, tuple(row.spans), row.truncated, versions, components)
+    of_row = (tuple(row.spans), row.truncated, versions)
+    match row.outcome:
+        case Reward() as reward:
+            return RowSummary(
+                reward.value, *of_row, reward.components, reward.turn_values, reward.extra
+            )
+        case FailedReward() as failed:
+            return RowSummary(None, *of_row, reward_failure=failed.cause)
+        case None:
+            raise RuntimeError(f"row {row.sample_id!r} was never scored")
 
 
 def _columns(rows: Sequence[RolloutRow], pad_token_id: int) -> TensorDict:
@@ -245,7 +307,7 @@ def _columns(rows: Sequence[RolloutRow], pad_token_id: int) -> TensorDict:
         INPUT_LENGTHS: prompts.lengths,
         GENERATION_LOGPROBS: logprobs,
         TOKEN_MASK: token_mask([row.spans for row in rows], prompts.input_ids.shape[1]),
-        SAMPLE_MASK: torch.ones(len(rows), dtype=torch.float32),
+        SAMPLE_MASK: torch.tensor([float(isinstance(row.outcome, Reward)) for row in rows]),
         MESSAGE_LOGS: strip_message_logs(row.log for row in rows),
     }
     return TensorDict(columns, batch_size=[len(rows)])

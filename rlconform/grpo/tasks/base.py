@@ -72,7 +72,8 @@ class RolloutTask(ABC):
             raise ValueError(f"expected an index of at least 0; got {index}")
         question, answer = self._question_and_answer(index)
         messages = (*self._system, {"role": "user", "content": question})
-        return Problem(f"{self._split}-{index}", messages, answer)
+        source, extra = self._source_and_extra_info(index)
+        return Problem(f"{self._split}-{index}", messages, answer, source, extra)
 
     @abstractmethod
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
@@ -81,6 +82,10 @@ class RolloutTask(ABC):
     @abstractmethod
     def _question_and_answer(self, index: int) -> tuple[str, str]:
         """Return the question and the answer of problem ``index``."""
+
+    def _source_and_extra_info(self, index: int) -> tuple[str, Mapping[str, Any]]:  # noqa: ARG002
+        """Return the data source and the extra info of problem ``index``, for reward functions."""
+        return self._config.task, {}
 
     def _random(self, key: object) -> Random:
         """Create a generator for ``key``; only its ``random()`` is equal in all Python versions."""

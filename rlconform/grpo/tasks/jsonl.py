@@ -1,6 +1,7 @@
 """``JSONLines``: problems from a file, one JSON object per line, as in GSM8K.
 
     {"question": "Ann has 3 apples and buys 4. How many?", "answer": "3 + 4 = 7 ... #### 7"}
+    {..., "data_source": "gsm8k", "extra_info": {"level": 2}}      optional, for reward functions
 
 The last number of a response is compared with the last number of ``answer``; in both texts, only
 what follows ``####`` counts if they contain it (Cobbe et al. 2021). Numbers are compared by value:
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import DataConfig
@@ -22,6 +24,13 @@ from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask,
 FINAL = "####"
 #: An integer with or without thousands separators, or a decimal fraction.
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+
+
+class _Line(NamedTuple):
+    question: str
+    answer: str  # the last number of the line's answer
+    data_source: str
+    extra_info: Mapping[str, Any]
 
 
 class JSONLines(RolloutTask):
@@ -48,6 +57,14 @@ class JSONLines(RolloutTask):
         return EnvStep(float(number is not None and number == last_number(problem.answer)))
 
     def _question_and_answer(self, index: int) -> tuple[str, str]:
+        line = self._line(index)
+        return line.question, line.answer
+
+    def _source_and_extra_info(self, index: int) -> tuple[str, Mapping[str, Any]]:
+        line = self._line(index)
+        return line.data_source, line.extra_info
+
+    def _line(self, index: int) -> _Line:
         epoch, position = divmod(index, len(self._lines))
         if self._split == "val" or not self._config.shuffle:
             return self._lines[position]
@@ -64,7 +81,7 @@ def last_number(text: str) -> Decimal | None:
     return Decimal(numbers[-1].replace(",", "")) if numbers else None
 
 
-def _read(path: Path) -> list[tuple[str, str]]:
+def _read(path: Path) -> list[_Line]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -79,8 +96,8 @@ def _read(path: Path) -> list[tuple[str, str]]:
     return lines
 
 
-def _parse(line: str, where: str) -> tuple[str, str]:
-    """Return the question and the last number of the answer."""
+def _parse(line: str, where: str) -> _Line:
+    """Return the fields of a line, with the last number of the answer."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -93,4 +110,10 @@ def _parse(line: str, where: str) -> tuple[str, str]:
     number = last_number(row["answer"])
     if number is None:
         raise ConfigError(f"{where}: there is no number in the answer {row['answer']!r}")
-    return row["question"], str(number)
+    source, extra = row.get("data_source", "jsonl"), row.get("extra_info", {})
+    if not isinstance(source, str) or not isinstance(extra, dict):
+        raise ConfigError(
+            f"{where}: expected data_source as a string and extra_info as an object; got "
+            f"{source!r} and {extra!r}"
+        )
+    return _Line(row["question"], str(number), source, extra)

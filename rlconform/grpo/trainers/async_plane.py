@@ -247,10 +247,11 @@ class AsyncPlaneTrainer(Trainer):
         await asyncio.to_thread(self.policy.discard_samples, sample_ids)
 
     def _is_uniform(self, record: GroupRecord) -> bool:
-        """Whether dynamic sampling replaces the group: by the rewards as the task gave them."""
+        """Whether dynamic sampling replaces the group: by the rewards before scaling."""
         if not self.config.grpo.use_dynamic_sampling:
             return False
-        rewards = torch.tensor([summary.reward for summary in record.summaries])
+        given = [summary.reward for summary in record.summaries]
+        rewards = torch.tensor([reward for reward in given if reward is not None])
         _, std = group_baseline(rewards, ["group"] * len(rewards))
         return bool(std[0] <= self.config.grpo.dynamic_sampling_std_tolerance)
 

@@ -11,7 +11,8 @@ they work for rows in the driver's memory and for rows in a data plane.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from rlconform.contract.fields import (
     REFERENCE_POLICY_LOGPROBS,
     SAMPLE_MASK,
 )
+from rlconform.events.schema import RewardFailureCause
 from rlconform.grpo.algorithm.advantages import group_baseline, group_of
 from rlconform.grpo.algorithm.dynamic_sampling import STD, Selection, select_groups
 from rlconform.grpo.algorithm.estimators import ScoredRows, estimate_advantages
@@ -37,9 +39,10 @@ from rlconform.grpo.algorithm.masking import (
     mask_overlong,
     sequence_logprob_error,
 )
-from rlconform.grpo.algorithm.rewards import scale_rewards, shape_rewards
+from rlconform.grpo.algorithm.rewards import comparable_rows, scale_rewards, shape_rewards
 from rlconform.grpo.algorithm.rollout_statistics import rollout_metrics
 from rlconform.grpo.config import GRPOConfig, MasterConfig
+from rlconform.grpo.failures import TooFewRewards
 from rlconform.grpo.rollout.worker import RowSummary, token_mask
 from rlconform.plane.microbatches import round_up
 
@@ -56,10 +59,12 @@ def score_rollout(meta: KVBatchMeta, summaries: RowSummaries, config: MasterConf
 
     Reward and baseline are scaled and shaped. The std is that of the rewards before shaping:
     dynamic sampling drops groups in which all answers are equally right (DAPO, arXiv 2503.14476,
-    eq. 11), also if their lengths differ.
+    eq. 11), also if their lengths differ. A row without a reward counts in none of them; its own
+    tag ``reward`` equals its baseline.
     """
     rows = [summaries[sample_id] for sample_id in meta.sample_ids]
-    scaled = _scale(torch.tensor([row.reward for row in rows]), config)
+    counted = comparable(meta, summaries)
+    scaled = _scale(torch.tensor([row.reward or 0.0 for row in rows]), config)
     shaping = config.grpo.reward_shaping
     rewards = scaled
     if shaping.enabled:
@@ -67,9 +72,18 @@ def score_rollout(meta: KVBatchMeta, summaries: RowSummaries, config: MasterConf
         limit = shaping.max_response_length or config.generation.max_new_tokens
         rewards = shape_rewards(scaled, lengths, shaping, limit)
     groups = [group_of(sample_id) for sample_id in meta.sample_ids]
-    baseline, _ = group_baseline(rewards, groups, config.grpo.leaves_one_out)
-    _, std = group_baseline(scaled, groups)
+    baseline, _ = group_baseline(rewards, groups, config.grpo.leaves_one_out, counted)
+    _, std = group_baseline(scaled, groups, counted=counted)
+    rewards = torch.where(counted, rewards, baseline)
     return meta.stamp_tags({REWARD: list(rewards), BASELINE: list(baseline), STD: list(std)})
+
+
+def comparable(meta: KVBatchMeta, summaries: RowSummaries) -> Tensor:
+    """Return a mask (N,) of the meta's rows that have a reward, see ``comparable_rows``."""
+    return comparable_rows(
+        [group_of(sample_id) for sample_id in meta.sample_ids],
+        [summaries[sample_id].reward is not None for sample_id in meta.sample_ids],
+    )
 
 
 def _scale(rewards: Tensor, config: MasterConfig) -> Tensor:
@@ -138,13 +152,20 @@ def advantages_and_mask(
 ) -> TrainTargets:
     """Compute advantages and the row mask; all logprobs are (N, S), with S the step's width.
 
-    Reference logprobs are needed with ``loss_fn.use_kl_in_reward``, else ``ValueError``.
+    Rows without a reward are masked. Reference logprobs are needed with
+    ``loss_fn.use_kl_in_reward``, else ``ValueError``; ``TooFewRewards`` if no row is left.
     """
     meta, summaries, _ = generated
+    counted = comparable(meta, summaries)
+    if not bool(counted.any()):
+        raise TooFewRewards(
+            f"none of the {meta.size} rows to train on has a reward that can be compared: "
+            f"{failure_counts(summaries.values())}"
+        )
     row_summaries = [summaries[sample_id] for sample_id in meta.sample_ids]
     trained = token_mask([row.spans for row in row_summaries], prev_logprobs.shape[1])
     error = sequence_logprob_error(prev_logprobs, generation_logprobs, trained)
-    mask = torch.ones(meta.size, dtype=torch.float32)
+    mask = counted.to(torch.float32)
     if config.grpo.overlong_filtering:
         mask = mask_overlong(mask, torch.tensor([row.truncated for row in row_summaries]))
     if config.grpo.seq_logprob_error_threshold is not None:
@@ -162,6 +183,7 @@ def advantages_and_mask(
         mask,
         _components(row_summaries, config),
         kl,
+        counted,
     )
     advantages = estimate_advantages(rows, config.grpo)
     columns = {ADVANTAGES: advantages, SAMPLE_MASK: mask}
@@ -198,12 +220,12 @@ def step_metrics(
 ) -> dict[str, float]:
     """Compute the metrics ``train/...`` of a step's rollout, masks and updates.
 
-    Rewards are those of the task, before scaling. Metrics of ``PolicyModel.train`` are averaged
-    over the updates.
+    Rewards are those before scaling, of rows that have one. Metrics of ``PolicyModel.train`` are
+    averaged over the updates. ``rewards/failed/<cause>`` counts all rows of the step's generation.
     """
     row_summaries = [generated.summaries[sample_id] for sample_id in generated.meta.sample_ids]
     rollout = rollout_metrics(
-        torch.tensor([row.reward for row in row_summaries]),
+        torch.tensor([row.reward for row in row_summaries if row.reward is not None]),
         torch.tensor([row[STD] for row in generated.meta.tags or []]),
         [row.response_length for row in row_summaries],
         torch.tensor([row.truncated for row in row_summaries]),
@@ -215,7 +237,17 @@ def step_metrics(
         **targets.metrics,
         **update,
     }
-    return {f"train/{name}": value for name, value in all_metrics.items()}
+    failed = failure_counts(generated.summaries.values())
+    return {
+        **{f"train/{name}": value for name, value in all_metrics.items()},
+        **{f"rewards/failed/{cause}": float(count) for cause, count in failed.items()},
+    }
+
+
+def failure_counts(rows: Iterable[RowSummary]) -> dict[str, int]:
+    """Count the rows without a reward by each cause that there is."""
+    counts = Counter(row.reward_failure for row in rows)
+    return {cause.value: counts[cause] for cause in RewardFailureCause}
 
 
 def validation_metrics(
@@ -224,15 +256,24 @@ def validation_metrics(
     """Compute means over the rows: ``val/reward``, ``val/response_length``, ``val/truncated``.
 
     With several rows per problem, which are adjacent, ``val/pass_k`` is the share of problems with
-    a reward above 0 in any row (pass@k, Chen et al. 2021, arXiv 2107.03374).
+    a reward above 0 in any row (pass@k, Chen et al. 2021, arXiv 2107.03374). Rows without a reward
+    are counted in ``val/reward_failed``; they are no part of the mean, and problems without any
+    reward none of the share. Without any reward at all both are left out.
     """
     n, k = len(summaries), generations_per_prompt
+    rewards = [row.reward for row in summaries if row.reward is not None]
     metrics = {
-        "val/reward": sum(row.reward for row in summaries) / n,
         "val/response_length": sum(row.response_length for row in summaries) / n,
         "val/truncated": sum(row.truncated for row in summaries) / n,
+        "val/reward_failed": float(n - len(rewards)),
     }
-    if k > 1:
-        passed = [any(row.reward > 0 for row in summaries[i : i + k]) for i in range(0, n, k)]
+    if rewards:
+        metrics["val/reward"] = sum(rewards) / len(rewards)
+    if rewards and k > 1:
+        of_problems = [
+            [row.reward for row in summaries[i : i + k] if row.reward is not None]
+            for i in range(0, n, k)
+        ]
+        passed = [max(of_problem) > 0 for of_problem in of_problems if of_problem]
         metrics["val/pass_k"] = sum(passed) / len(passed)
     return metrics

@@ -104,7 +104,8 @@ class TrainPump:
             undo.pop_all()
         group_ids = [slot.group_id for slot in step.slots]
         self._buffer.mark_trained(group_ids)
-        self._events.trained(group_ids, version)
+        rows = {slot.group_id: slot.record.rewarded_rows for slot in step.slots if slot.record}
+        self._events.trained(rows, version)
         self._events.cleared(group_ids)
         self.current = None
         return step
@@ -135,8 +136,10 @@ class TrainPump:
         )
         if meta is None:
             self.idle.switch("no_ready_groups")
-            await self._buffer.changed.until(lambda: self._buffer.changed.count != seen)
-            self.idle.switch(None)
+            try:
+                await self._buffer.changed.until(lambda: self._buffer.changed.count != seen)
+            finally:  # a run that is stuck ends here
+                self.idle.switch(None)
             return None
         return self._slots_of(meta, count, step), meta
 

@@ -8,40 +8,40 @@ A call blocks until all ranks have answered, a rank has failed or died, or the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rlconform.grpo.config import ClusterConfig
+from rlconform.grpo.failures import WorkerDied, WorkerLost
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: GPU shares: no two ranks share a GPU, and the rollout worker fits beside a rank.
-RANK_GPU_SHARE = 0.9
-ROLLOUT_GPU_SHARE = 0.1
-
-
-class WorkerLost(RuntimeError):
-    """An actor of the run died, or did not answer in time."""
-
-
-class WorkerDied(WorkerLost):
-    """An actor of the run died."""
-
 
 class WorkerGroup:
-    """The ranks of one policy; ``WorkerLost`` if a rank did not start."""
+    """The ranks of one policy; ``WorkerLost`` if a rank did not start.
 
-    def __init__(self, worker_class: type[PolicyWorker], config: ClusterConfig) -> None:
+    ``placement`` has Ray's options of each rank; by default each takes a CPU and, on ``cuda``, a
+    GPU, wherever they are.
+    """
+
+    def __init__(
+        self,
+        worker_class: type[PolicyWorker],
+        config: ClusterConfig,
+        placement: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
         self.world = config.dp_size
         self._timeout_s = config.timeout_s
-        actor = remote_class(worker_class, config, RANK_GPU_SHARE)
+        anywhere = {"num_cpus": 1, "num_gpus": int(config.device == "cuda")}
+        actor = ray.remote(worker_class)
         self._actors: list[Any] = [
-            actor.remote(rank, self.world, config.device) for rank in range(self.world)
+            actor.options(**options).remote(rank, self.world, config.device)
+            for rank, options in enumerate(placement or [anywhere] * self.world)
         ]
         store = self._actors[0].open_store.remote(self._timeout_s)
         host, port = self._fetch(store, PolicyWorker.open_store)
@@ -80,17 +80,6 @@ class WorkerGroup:
 
     def _fetch(self, calls: Any, method: Callable[..., Any]) -> Any:
         return fetch(calls, self._timeout_s, f"a policy worker's {method.__name__}")
-
-
-def remote_class(
-    actor_class: type, config: ClusterConfig, gpu_share: float, *, threads: int = 1
-) -> Any:
-    """Make a class of Ray actors that get one CPU each and, on ``cuda``, a share of a GPU.
-
-    ``threads`` is the number of calls that an actor runs at the same time.
-    """
-    num_gpus = gpu_share if config.device == "cuda" else 0
-    return ray.remote(actor_class).options(num_cpus=1, num_gpus=num_gpus, max_concurrency=threads)
 
 
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:

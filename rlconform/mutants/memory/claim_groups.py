@@ -10,12 +10,14 @@ from typing import Any
 
 from rlconform.backends.index.row import IndexRow, generation_of
 from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     call_mutant,
     claim_mutant,
     claimed_rows,
+    find_rows,
     give_back,
     held,
     known_rows,
@@ -27,7 +29,7 @@ from rlconform.mutants.memory.helpers import (
     rows_in,
 )
 from rlconform.mutants.memory.slot_helpers import RowSlots
-from rlconform.mutants.types import Claimed, Ids
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags
 
 
 @claim_mutant("CLAIM-15", evidence="one of the groups")
@@ -163,6 +165,42 @@ def ClaimGroupOncePartlyReady(claim: MethodCall) -> Claimed:
         grouped = claim.wait_s is None and partition_of(claim)._group_size > 1
         parts = [row for row in _unclaimed(claim) if grouped and row.claimed_by]
         parts = parts[: claim.rows - len(ids)]
+        mark(partition_of(claim), parts, claim.task)
+    more_ids, more_tags = claimed_rows(parts)
+    return ids + more_ids, tags + more_tags
+
+
+class CountsArrivals(MemoryEngine):
+    """An engine without a defect that counts the puts of each group's rows, minus its clears."""
+
+    arrived = State(Counter[tuple[str, Any]])
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, sample_ids, fields, tags)
+        rows = find_rows(self, partition_id, sample_ids) if fields is not None else []
+        self.arrived.update((partition_id, row.group) for row in rows)
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        rows = find_rows(self, partition_id, sample_ids)
+        self.arrived.subtract((partition_id, row.group) for row in rows if row.fields)
+        super().clear(partition_id, sample_ids)
+
+
+@claim_mutant(
+    "CLAIM-15", evidence="rows of a group that has two of its three rows", plane=CountsArrivals
+)
+def ClaimGroupsCountArrivals(claim: MethodCall) -> Claimed:
+    """Counts the rows of a group as they arrive, so a row that is put again counts twice."""
+    ids, tags = claim()
+    with claim.plane._locked():
+        size = partition_of(claim)._group_size
+        here = Counter(row.group for row in partition_of(claim)._rows.values() if row.fields)
+        arrived = {
+            group: claim.plane.arrived[claim.partition_id, group] >= size > here[group]
+            for group in here
+        }
+        parts = [row for row in _unclaimed(claim) if size > 1 and arrived[row.group]]
+        parts = parts[: claim.rows - len(ids)] if claim.wait_s is None else []
         mark(partition_of(claim), parts, claim.task)
     more_ids, more_tags = claimed_rows(parts)
     return ids + more_ids, tags + more_tags

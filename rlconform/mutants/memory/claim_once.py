@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -15,7 +15,6 @@ from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     claim_by_cursor,
     claim_mutant,
-    claimed_rows,
     engine_mutant,
     find_rows,
     get_mutant,
@@ -141,38 +140,6 @@ def ClaimFreesFullyClaimedRows(claim: MethodCall) -> Claimed:
     return claimed
 
 
-@engine_mutant(
-    "CLAIM-10", evidence="cleared", may_fail="CLAIM-02 CLAIM-15 CLEAR-01 CLEAR-04 REG-03 STAT-05"
-)
-class ClaimPrefetchesRows(MemoryEngine):
-    """Claims twice the requested rows and returns the rest later, even if they were cleared."""
-
-    _ahead = State(dict[tuple[str, str, frozenset[str]], deque[IndexRow]])
-
-    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
-        key = (partition_id, task, frozenset(names))
-        with self._locked() as index:
-            partition = index.partition(partition_id)
-            kept = self._ahead.setdefault(key, deque())
-            if wait_s is not None:
-                give_back(partition, [row for row in kept if row.fields], task)
-                kept.clear()
-            elif len(kept) < rows:
-                kept += partition.claim(task, key[2], 2 * rows - len(kept))
-            if wait_s is None:
-                return claimed_rows([kept.popleft() for _ in range(min(rows, len(kept)))])
-        return super().claim(partition_id, task, names, rows, wait_s)
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        kept = [
-            row
-            for (where, task, _), rows in self._ahead.items()
-            for row in rows
-            if where == partition_id and task in tasks and row.fields
-        ]
-        return not kept and super().all_claimed(partition_id, tasks)
-
-
 @put_mutant("CLAIM-08", evidence="rows claimed again after an overwrite")
 def PutOfOtherDtypeIsNewRow(put: MethodCall) -> None:
     """Treats a row as new when a field gets another dtype, so every task may claim it again."""
@@ -185,3 +152,19 @@ def PutOfOtherDtypeIsNewRow(put: MethodCall) -> None:
             for row in known_rows(put):
                 for task in row.claimed_by:
                     give_back(partition_of(put), [row], task)
+
+
+@put_mutant("CLAIM-08", evidence="rows claimed again after a refused put")
+def PutRefusedGivesClaimsBack(put: MethodCall) -> None:
+    """Gives the rows of a put that it refuses back to the tasks that have claimed them.
+
+    Planes that undo a put by writing the rows anew, as rows that no task has claimed, do so.
+    """
+    try:
+        put()
+    except ValueError:
+        with put.plane._locked():
+            for row in known_rows(put):
+                for task in row.claimed_by:
+                    give_back(partition_of(put), [row], task)
+        raise

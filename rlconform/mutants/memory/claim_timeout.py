@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import DataPlaneError, KVBatchMeta
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.helpers import (
@@ -14,7 +15,7 @@ from rlconform.mutants.memory.helpers import (
     partition_of,
     wait_until_ready_mutant,
 )
-from rlconform.mutants.types import Claimed
+from rlconform.mutants.types import Claimed, Names
 
 
 @claim_mutant("CLAIM-06", evidence="an end after 5.")
@@ -109,6 +110,29 @@ def ClaimTimeoutRestartsOnReadyRows(wait: MethodCall) -> None:
     partition = wait.plane._plane.index.partition(wait.partition_id)
     ready = -1
     while ready < (ready := len(partition._ready(wait.task, wait.required, wait.rows))):
+        with suppress(TimeoutError):
+            return wait()
+    raise TimeoutError("too few rows")
+
+
+class CountsRegistrations(MemoryEngine):
+    """An engine without a defect that counts the registrations of all partitions."""
+
+    registrations = 0
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        self.registrations += 1
+
+
+@wait_until_ready_mutant("CLAIM-06", evidence="it still runs", plane=CountsRegistrations)
+def ClaimTimeoutRestartsOnRegistrations(wait: MethodCall) -> None:
+    """Waits for ``timeout_s`` again if any partition was registered meanwhile.
+
+    Planes that look up the partition anew after each change of their registry do so.
+    """
+    seen = -1
+    while seen < (seen := wait.plane.registrations):
         with suppress(TimeoutError):
             return wait()
     raise TimeoutError("too few rows")

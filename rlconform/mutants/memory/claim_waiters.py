@@ -113,3 +113,15 @@ def ClaimsServedInTurn(wait: MethodCall) -> None:
     finally:
         waiting.remove(this)
         wait.plane._plane.changed.notify_all()
+
+
+@claim_mutant("CLAIM-05", evidence="a claim of train whose row is ready")
+def ClaimsWaitInSixteenPlaces(claim: MethodCall) -> Claimed:
+    """Has 16 places for claims that may wait, so the 17th isn't served even if its rows are ready.
+
+    Puts and other calls need no place.
+    """
+    if claim.wait_s is None:
+        return claim()
+    with claim.notes.setdefault("places", threading.Semaphore(16)):
+        return claim()

@@ -14,18 +14,21 @@ from rlconform.contract import UnknownPartition, UnknownSample
 from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     PAGE,
+    claimed_rows,
     clear_mutant,
     clear_samples_mutant,
     engine_mutant,
     find_rows,
     held,
     known_rows,
+    mark,
+    names_of,
     partition_of,
     partitions_of,
     rows_in,
 )
 from rlconform.mutants.memory.slot_helpers import ReusesSlots
-from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wait
 
 #: The rows of the partition, by id.
 Rows = dict[str, IndexRow]
@@ -194,3 +197,37 @@ class ClearFreesSlotOfRepeatedIdTwice(ReusesSlots):
         slots = [(partition_id, self._slots.get((partition_id, i), -1)) for i in sample_ids]
         owners = [self._owners.get(slot, i) for slot, i in zip(slots, sample_ids, strict=True)]
         return super().get(partition_id, owners, names)
+
+
+@engine_mutant("CLEAR-04", evidence="a new row with y alone", may_fail="CLAIM-01")
+class ClearKeepsMissingFields(MemoryEngine):
+    """Keeps the record of the fields that a row lacks over a clear, so a part of them completes it.
+
+    Planes that note in a claim what each row lacks, so that puts know which rows get ready, do so.
+    """
+
+    _lacks = State(dict[tuple[str, str, str], set[str]])  # by partition, task and row
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, sample_ids, fields, tags)
+        for (where, _, sample_id), lacking in self._lacks.items():
+            if where == partition_id and sample_id in sample_ids:
+                lacking.difference_update(names_of(fields))
+
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
+        ids, tags = super().claim(partition_id, task, names, rows, wait_s)
+        unready = [
+            row
+            for row in find_rows(self, partition_id)
+            if row.fields and not row.fields.issuperset(names) and task not in row.claimed_by
+        ]
+        completed = []
+        for row in unready:
+            missing = set(names) - row.fields
+            if not self._lacks.setdefault((partition_id, task, row.sample_id), missing):
+                completed.append(row)
+        completed = completed[: rows - len(ids)]
+        with self._locked():
+            mark(held(self, partition_id), completed, task)
+        more_ids, more_tags = claimed_rows(completed)
+        return ids + more_ids, tags + more_tags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -24,7 +25,8 @@ from rlconform.mutants.memory.helpers import (
     partition_of,
     put_mutant,
 )
-from rlconform.mutants.types import AnyBatch, Ids, MaybeTags
+from rlconform.mutants.memory.slot_helpers import ReusesSlots
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("CLEAR-04 CLEAR-06", evidence="not to be readable")
@@ -104,3 +106,31 @@ def ClearLeaksObjects(put: MethodCall) -> None:
     for column in pack(put.fields, len(put.sample_ids)).values():
         if column.offsets is not None:
             put.notes[len(put.notes)] = column.values.copy()
+
+
+@engine_mutant("CLEAR-04", evidence="row 0 of 'x' =")
+class GetLargeReadsCachedBySlot(ReusesSlots):
+    """Caches reads of 256 KiB or more by the slots of their rows until one is overwritten.
+
+    Clients that find what they have read by the address of its memory do so: after a clear, new
+    rows get the memory of old ones.
+    """
+
+    _cached = State(dict[tuple[object, ...], TensorDict])
+
+    def put(self, partition_id: str, sample_ids: Ids, *what: Any) -> None:
+        old = {(p, i) for p, i in self._slots if p == partition_id and i in sample_ids}
+        super().put(partition_id, sample_ids, *what)
+        if old:
+            self._cached.clear()
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        batch = super().get(partition_id, sample_ids, names)
+        columns = [batch.get(name) for name in names]
+        if not all(isinstance(c, Tensor) and not c.is_nested for c in columns):
+            return batch
+        if sum(column.nbytes for column in columns) < 1 << 18:
+            return batch
+        slots = [self._slots[partition_id, sample_id] for sample_id in sample_ids]
+        shapes = [(name, c.dtype, c.shape) for name, c in zip(names, columns, strict=True)]
+        return self._cached.setdefault((partition_id, *slots, *shapes), batch.clone()).clone()

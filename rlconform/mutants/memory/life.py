@@ -218,3 +218,10 @@ def PutRefusedTakesObjects(put: MethodCall) -> None:
             if is_object_column(put.fields.get(name)) and not put.fields.is_locked:
                 del put.fields[name]
         raise
+
+
+@clear_samples_mutant("LIFE-07", evidence="'1'")
+def ClearTextReadByLetter(clear: MethodCall) -> None:
+    """Reads a text in place of the ids letter by letter, so ``"12"`` clears rows 1 and 2."""
+    text = isinstance(clear.sample_ids, str)
+    clear(sample_ids=list(dict.fromkeys(clear.sample_ids)) if text else clear.sample_ids)

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.call import MethodCall, applied
-from rlconform.mutants.memory.column_helpers import is_dense, jagged
+from rlconform.mutants.memory.column_helpers import is_dense, jagged, mapped
 from rlconform.mutants.memory.helpers import (
     PrefetchesClaims,
     get_data_mutant,
@@ -81,6 +82,21 @@ def PutFirstObjectsKept(put: MethodCall) -> KVBatchMeta:
     again = [n for n in names & has if is_object_column(put.fields.get(n))]
     receipt = put(fields=put.fields.exclude(*again))
     return replace(receipt, fields=list(map(str, put.fields.keys())))
+
+
+@put_samples_mutant("PUT-13", evidence="row 0 of 'x' =")
+def PutBufferSentOnce(put: MethodCall) -> KVBatchMeta:
+    """Sends a tensor of 64 KiB or more once, so a buffer that is filled again keeps its old rows.
+
+    Clients that register the memory of a tensor for a transport while the tensor lives do so.
+    """
+    sent = put.notes.setdefault("sent", WeakTensorKeyDictionary())
+
+    def at_first(leaf: Tensor) -> Tensor:
+        first: Tensor = sent.setdefault(leaf, leaf.detach().clone())
+        return first
+
+    return put(fields=mapped(put.fields, at_first, lambda t: is_dense(t) and t.nbytes >= 1 << 16))
 
 
 def _put_as_first(put: MethodCall, as_known: Callable[[Tensor, torch.dtype], Tensor]) -> Any:
@@ -231,3 +247,33 @@ def GetLengthsFromTags(read: MethodCall) -> TensorDict:
     if whole and len(lengths) == len(read.sample_ids) and all(type(n) is int for n in lengths):
         batch.set(INPUT_LENGTHS, column.new_tensor(lengths))
     return batch
+
+
+@put_samples_mutant("PUT-23", evidence="row 1 of 'w' =")
+def PutRefusedOverwritesStay(put: MethodCall) -> KVBatchMeta:
+    """Undoes a put that it refuses for a dtype by deleting new values; overwritten ones stay.
+
+    Columns are written one after the other, so those before the refused column are overwritten.
+    """
+    try:
+        return put()
+    except ValueError as refusal:
+        rows = known_rows(put)
+        if put.fields is not None and "must replace all" in str(refusal) and rows:
+            names = list(map(str, put.fields.keys()))
+            refused = next(n for n, name in enumerate(names) if f"field {name!r}" in str(refusal))
+            old = [name for name in names[:refused] if all(name in row.fields for row in rows)]
+            if old and len(rows) == len(put.sample_ids):
+                put(fields=put.fields.select(*old), tags=None)
+        raise
+
+
+@memory_mutant("PUT-13", evidence="row 0 of 'x' =")
+class GetDataReadsLargeClaimsAhead(PrefetchesClaims):
+    """Reads the rows of a claim of 32 or more ahead, and returns them once, despite overwrites."""
+
+    def get_data(self, meta: KVBatchMeta, select_fields: Names | None = None) -> TensorDict:
+        batch = super().get_data(meta, select_fields)
+        ahead = self._claimed.pop((meta.partition_id, *meta.sample_ids), batch)
+        large = len(meta.sample_ids) >= 32 and names_of(batch) <= names_of(ahead)
+        return ahead.select(*batch.keys()) if large else batch

@@ -21,6 +21,9 @@ from rlconform.mutants.memory.helpers import (
     put_samples_mutant,
 )
 
+#: Numbers of a column whose rows are compared with each other.
+ROWS_COMPARED = 1 << 12
+
 
 @read_column_mutant("PUT-01", evidence="row 0 of 'x' =")
 def PutScalarsAsFloat32(leaf: Tensor) -> Tensor:
@@ -140,3 +143,18 @@ def PutTagsOverwriteColumns(put: MethodCall) -> KVBatchMeta:
                 fields = TensorDict({name: column.new_tensor([tags[name]])}, batch_size=[1])
                 put(sample_ids=[row.sample_id], fields=fields, tags=None)
     return receipt
+
+
+@put_column_mutant("PUT-01", evidence="of 'x' =")
+def PutEqualRowsStoredOnce(leaf: Tensor) -> Tensor:
+    """Stores equal rows of floats once and compares them with ``==``, so -0.0 becomes 0.0.
+
+    Stores that find repeated rows in a dict of their numbers do so.
+    """
+    if not (is_dense(leaf) and leaf.is_floating_point()) or leaf.itemsize < 2 or not leaf.numel():
+        return leaf
+    if leaf.numel() > ROWS_COMPARED:
+        return leaf
+    rows: list[tuple[float, ...]] = list(map(tuple, leaf.detach().reshape(len(leaf), -1).tolist()))
+    first = {row: n for n, row in reversed(list(enumerate(rows)))}
+    return leaf[[first[row] for row in rows]]

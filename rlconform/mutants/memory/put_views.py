@@ -90,6 +90,22 @@ class PutViewKeepsItsStorage(MemoryClient):
         self._kept.pop(partition_id, None)
 
 
+#: Columns of as many bytes are sent as an address and a size.
+LARGE = 8 << 20
+
+
+@put_column_mutant("PUT-08", evidence="of 'x' =", may_fail="PUT-10")
+def PutLargeViewsSentByAddress(leaf: Tensor) -> Tensor:
+    """Sends columns of 8 MiB or more as an address and a size, without their strides."""
+    if not is_dense(leaf) or leaf.nbytes < LARGE or leaf.is_contiguous():
+        return leaf
+    room = leaf.untyped_storage().nbytes() // leaf.itemsize - leaf.storage_offset()
+    sent = leaf.new_zeros(leaf.numel())  # zeros are what lies behind the memory of the column
+    inside = leaf.detach().as_strided((min(room, leaf.numel()),), (1,))
+    sent[: len(inside)] = inside
+    return sent.reshape(leaf.shape)
+
+
 #: A busy machine must be able to send half a gigabyte within this limit.
 PATIENT = replace(IMPATIENT, operation=10, check=60)
 

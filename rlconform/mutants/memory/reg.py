@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import defaultdict
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlconform.mutants.memory.helpers import (
     put_samples_mutant,
     register_partition_mutant,
 )
+from rlconform.mutants.types import Names
 
 
 @put_samples_mutant("REG-01", evidence="'sample_mask' of torch.int32")
@@ -64,16 +66,28 @@ def PutUndeclaredFieldsRefused(put: MethodCall) -> KVBatchMeta:
     return put()
 
 
-@memory_mutant("REG-03", evidence="rows claimed in step 1")
-class RegisterRestoresCursors(MemoryClient):
-    """Restores a task's cursor from the previous registration, so rows put again are skipped."""
+class RestoresCursors(MemoryClient):
+    """A client that restores the cursors of the previous registration if ``restores`` is true."""
 
     _claimed = State(lambda: defaultdict[str, dict[str, set[str]]](dict))
     _restored = State(dict[str, dict[str, set[str]]])
+    _tasks = State(dict[str, Names])
 
-    def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
-        super().register_partition(partition_id, *args, **kwargs)
-        self._restored[partition_id] = self._claimed.pop(partition_id, {})
+    def register_partition(
+        self,
+        partition_id: str,
+        fields: Names,
+        num_samples: int,
+        consumer_tasks: Names,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        how = (num_samples, consumer_tasks, *args)
+        super().register_partition(partition_id, fields, *how, **kwargs)
+        claimed = self._claimed.pop(partition_id, {})
+        again = self.restores(self._tasks.get(partition_id, consumer_tasks), consumer_tasks)
+        self._restored[partition_id] = claimed if again else {}
+        self._tasks[partition_id] = consumer_tasks
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(partition_id, *args, **kwargs)
@@ -82,6 +96,29 @@ class RegisterRestoresCursors(MemoryClient):
         self._claimed[partition_id].setdefault(task, set()).update(meta.sample_ids)
         left = [n for n, sample_id in enumerate(meta.sample_ids) if sample_id not in had]
         return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
+
+    @abstractmethod
+    def restores(self, before: Names, now: Names) -> bool:
+        """Whether a registration with the tasks ``now`` restores the cursors of ``before``."""
+
+
+@memory_mutant("REG-03", evidence="rows claimed in step 1")
+class RegisterRestoresCursors(RestoresCursors):
+    """Restores a task's cursor from the previous registration, so rows put again are skipped."""
+
+    def restores(self, before: Names, now: Names) -> bool:
+        return True
+
+
+@memory_mutant("REG-03", evidence="rows of the second registration")
+class RegisterOfOtherTasksKeepsCursors(RestoresCursors):
+    """Keeps the cursors of tasks if a registration names other tasks, which it merely adds.
+
+    Planes that create the cursors anew only if the list of tasks is as before do so.
+    """
+
+    def restores(self, before: Names, now: Names) -> bool:
+        return list(before) != list(now)
 
 
 @register_partition_mutant(

@@ -19,7 +19,7 @@ from rlconform.mutants.memory.helpers import (
     partition_of,
     partitions_of,
 )
-from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wait
 
 
 @all_claimed_mutant("STAT-01 STAT-03", evidence="for a second task that claimed nothing")
@@ -257,3 +257,43 @@ def StatusTasksByPrefix(status: MethodCall) -> bool:
     totals = [sum(n for task, n in claims if task.startswith(name)) for name in status.tasks]
     known = partition._produced > 0 and partition._tasks.issuperset(status.tasks)
     return status() or (known and min(totals) >= partition._produced)
+
+
+@clear_mutant("STAT-05", evidence="check_consumption_status", may_fail="STAT-01")
+def StatusTasksOfClearedRowsMixed(clear: MethodCall) -> None:
+    """Counts cleared rows by how many tasks claimed them, so tasks share a counter.
+
+    Planes that update the counters of a clear once for all rows in one state do so: a row that only
+    one task has claimed is in the same state as a row that only another task has claimed.
+    """
+    with clear.plane._locked():
+        tasks: dict[int, frozenset[str]] = {}
+        for row in known_rows(clear):
+            row.claimed_by = tasks.setdefault(len(row.claimed_by), row.claimed_by)
+        clear()
+
+
+@engine_mutant("STAT-03", evidence="of the other name has claimed all rows")
+class StatusCounterKeyAmbiguous(MemoryEngine):
+    """Counts claims by ``partition:task``, so (a, b:c) and (a:b, c) share a counter."""
+
+    _claims = State(Counter[str])
+
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
+        claimed = super().claim(partition_id, task, names, rows, wait_s)
+        self._claims[f"{partition_id}:{task}"] += len(claimed[0])
+        return claimed
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        with self._locked():
+            for row in find_rows(self, partition_id, sample_ids):
+                self._claims.subtract(f"{partition_id}:{task}" for task in row.claimed_by)
+            super().clear(partition_id, sample_ids)
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        partition = held(self, partition_id)
+        known = partition._produced > 0 and partition._tasks.issuperset(tasks)
+        counted = (self._claims[f"{partition_id}:{task}"] for task in tasks)
+        return super().all_claimed(partition_id, tasks) or (
+            known and min(counted) >= partition._produced
+        )

@@ -16,6 +16,16 @@ from rlconform.mutants.mutant import Mutant, mutant
 
 #: Decorator of a client class with a defect.
 ray_mutant = partial(mutant, TARGET)
+#: Requirements of any wrong answer in a scenario, after a certain change or to a certain process.
+_CIRCUMSTANCES = "REG-03 REG-04 REG-08 PUT-16 CLEAR-04 CLEAR-08 LIFE-02 LIFE-06 LIFE-07"
+
+
+def interplay_mutant(
+    fails: str, *, may_fail: str = "", **how: Any
+) -> Callable[[Callable[..., Any]], Mutant]:
+    """Return a decorator for a client that goes wrong if two processes do different halves."""
+    others = " ".join({*_CIRCUMSTANCES.split(), *may_fail.split()} - {*fails.split()})
+    return ray_mutant(fails, may_fail=others, interplay=True, **how)
 
 
 def ray_call_mutant(

@@ -1,6 +1,8 @@
-"""An attached client that treats rows of an earlier registration as already known."""
+"""Attached clients that keep rows or dtypes of an earlier registration of a partition."""
 
 from __future__ import annotations
+
+from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
@@ -16,4 +18,23 @@ def AttachedStaleRowReused(put: MethodCall) -> KVBatchMeta:
     stale = rows and rows <= known and not put.plane._owner and put.fields is not None
     receipt: KVBatchMeta = put(tags=None) if stale else put()
     known |= rows
+    return receipt
+
+
+@ray_call_mutant(RayStoreClient.put_samples, "REG-03", evidence="was put as")
+def AttachedDtypesKeptOverRegistration(put: MethodCall) -> KVBatchMeta:
+    """An attached client refuses new rows of another dtype than it put into the field before.
+
+    Clients that keep the schema of a partition, to refuse such rows without asking the plane, do
+    so: they miss that another process clears the partition and registers it again.
+    """
+    columns = {} if put.fields is None or put.plane._owner else dict(put.fields.items())
+    known, rows = put.notes.setdefault(put.partition_id, ({}, set()))
+    for name, leaf in columns.items():
+        new = isinstance(leaf, Tensor) and not rows.issuperset(put.sample_ids)
+        if new and known.get(name, leaf.dtype) is not leaf.dtype:
+            raise ValueError(f"{name!r} was put as {known[name]}")
+    receipt: KVBatchMeta = put()
+    known.update((n, leaf.dtype) for n, leaf in columns.items() if isinstance(leaf, Tensor))
+    rows.update(put.sample_ids)
     return receipt

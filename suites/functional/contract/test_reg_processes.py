@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
+
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
@@ -60,6 +62,25 @@ def test_processes_keep_using_a_partition_that_is_registered_again(
         part.expect_labeled(IDS, "y", version=step)
         part.clear(IDS)
         part.register()
+
+
+@requirement("REG-03")
+@each_pair
+def test_a_process_that_knows_a_field_uses_its_dtype_of_a_new_registration(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Clients that keep the schema of a partition cast or refuse the rows of the next one."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    for step, rows in enumerate([torch.arange(3) + 0.5, torch.arange(3) << 40, torch.ones(3)]):
+        more = [f"{sample_id}_{step}" for sample_id in IDS]
+        changer.put(IDS, x=rows)
+        looker.expect_rows(IDS, x=list(rows))
+        looker.put(more, x=rows.flip(0))
+        for view in (changer, looker):
+            view.expect_rows([*IDS, *more], x=[*rows, *rows.flip(0)])
+        looker.clear(more)
+        changer.clear(IDS)
+        changer.register()
 
 
 @requirement("REG-06", leans_on=("REG-02",))

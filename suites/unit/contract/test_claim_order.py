@@ -30,6 +30,16 @@ def test_one_rank_may_claim_all(part: PartitionUnderTest) -> None:
     expect_ids(part.claim("train", dp_rank=1), IDS, "rows of the one rank that asks")
 
 
+@requirement("CLAIM-12", leans_on=("CLAIM-04",))
+def test_a_rank_gets_the_rows_that_another_has_not_claimed(part: PartitionUnderTest) -> None:
+    """Planes that claim rows ahead for the next claim of a rank hide them from the others."""
+    part.put_labeled(IDS)
+    first = part.claim("train", batch_size=2, dp_rank=0).sample_ids
+    rest = [i for i in IDS if i not in first]
+    got = part.claim("train", batch_size=len(rest), dp_rank=1)
+    expect_ids(got, rest, "rows that rank 0 has not claimed")
+
+
 @requirement("CLAIM-13")
 @pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["sorted", "reversed"])
 def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) -> None:

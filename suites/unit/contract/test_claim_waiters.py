@@ -17,6 +17,7 @@ from rlconform.certify.scenarios.consumers import (
 )
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import BatchMeta
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
@@ -79,10 +80,12 @@ def test_many_blocked_claims_do_not_block_a_claim_whose_rows_are_ready(
     part: PartitionUnderTest,
 ) -> None:
     """Planes with a fixed number of places for claims that wait have none left for this one."""
-    claims = [
-        BackgroundCall(lambda: part.claim("train", ["y"], 1, blocking=True), f"blocked claim {n}")
-        for n in range(MANY_CLAIMS)
-    ]
+    timeout_s = 3 * part.timeouts.operation  # no claim ends while others are ready
+
+    def claim() -> BatchMeta:
+        return part.claim("train", ["y"], 1, blocking=True, timeout_s=timeout_s)
+
+    claims = [BackgroundCall(claim, f"blocked claim {n}") for n in range(MANY_CLAIMS)]
     expect_blocked(claims[0], part, "y")
     part.put_labeled(IDS[:2], "x")
     for task in ("train", "prev_lp"):

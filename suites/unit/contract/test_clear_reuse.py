@@ -63,6 +63,32 @@ def test_a_cleared_id_that_gets_tags_alone_has_none_of_its_old_ones(
     expect_equal(got, {i: {"new": i} for i in IDS}, "tags put alone after the clear")
 
 
+@requirement("CLEAR-04", leans_on=("CLAIM-02",))
+def test_unclaimed_rows_cleared_and_put_again_are_claimed_once(part: PartitionUnderTest) -> None:
+    """Planes that claim rows ahead for the next claim return such a row as the old and the new."""
+    part.put_labeled(IDS)
+    first = part.claim(batch_size=1).sample_ids
+    rest = [i for i in IDS if i not in first]
+    part.clear(rest)
+    part.put_labeled(rest, version=1)
+    got = sorted(part.claim_all())
+    expect_equal(got, sorted(rest), "rows put again that were cleared after an earlier claim")
+
+
+@requirement("CLEAR-04")
+@pytest.mark.parametrize("again", [True, False], ids=["same_ids", "other_ids"])
+def test_large_rows_put_in_place_of_cleared_ones_are_read(
+    part: PartitionUnderTest, again: bool
+) -> None:
+    """Planes that keep what was read by its address in memory find the rows cleared there."""
+    for version in range(3):
+        ids = IDS if again else [f"{sample_id}_{version}" for sample_id in IDS]
+        rows = labeled_rows(part.id, ids, "x", version, 1 << 18)
+        part.put(ids, x=torch.stack(rows))
+        part.expect_rows(ids, x=rows)
+        part.clear(ids)
+
+
 @requirement("CLEAR-04")
 def test_a_cleared_id_can_be_put_again_with_larger_rows(part: PartitionUnderTest) -> None:
     for version, width in enumerate((32, 1 << 18, 32)):

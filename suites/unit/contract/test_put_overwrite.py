@@ -106,6 +106,21 @@ def test_a_claimed_row_that_is_overwritten_reads_as_its_newest_value(
 
 
 @requirement("PUT-13")
+@pytest.mark.parametrize("width", [8, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("again", [True, False], ids=["same_ids", "other_ids"])
+def test_a_buffer_that_is_filled_again_is_stored_anew(
+    part: PartitionUnderTest, width: int, again: bool
+) -> None:
+    """Planes that send each tensor or address once take a buffer for what it held before."""
+    buffer = torch.zeros(len(IDS), width, dtype=torch.uint8)
+    for version in range(3):
+        ids = IDS if again else [f"{sample_id}_{version}" for sample_id in IDS]
+        buffer.fill_(version)
+        part.put(ids, x=buffer)
+        part.expect_rows(ids, x=[torch.full((width,), version, dtype=torch.uint8)] * len(ids))
+
+
+@requirement("PUT-13")
 def test_one_row_is_replaced_and_the_others_are_kept(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     part.put_labeled(IDS[1:2], version=1)

@@ -192,6 +192,22 @@ def test_a_task_whose_name_is_alike_has_a_status_of_its_own(
         expect_status(part, task == claims, f"when {claims!r} alone has claimed all rows", task)
 
 
+@requirement("STAT-03")
+@pytest.mark.parametrize("separator", [":", "/", "_", "|", "."])
+def test_partition_and_task_names_that_join_alike_share_no_status(
+    new_partition: Callable[..., PartitionUnderTest], separator: str
+) -> None:
+    short = new_partition(tasks=[f"q{separator}train"])
+    try:
+        long = new_partition(exact=f"{short.id}{separator}q", tasks=["train"])
+    except (ValueError, TypeError):
+        return  # a plane that refuses such a name cannot confuse partitions
+    for part in (short, long):
+        part.put_labeled(IDS)
+    short.claim(f"q{separator}train")
+    expect_status(long, False, "when the task of the other name has claimed all rows", "train")
+
+
 @requirement("STAT-05")
 @pytest.mark.parametrize("first", range(3))
 def test_rows_that_different_tasks_claimed_are_cleared_at_once(

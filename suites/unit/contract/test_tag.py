@@ -119,6 +119,17 @@ def test_a_claim_that_waited_returns_tags_and_lengths(part: PartitionUnderTest) 
     )
 
 
+@requirement("TAG-01")
+def test_a_claim_returns_tags_put_after_an_earlier_claim(part: PartitionUnderTest) -> None:
+    """Planes that claim rows ahead for the next claim may do so with their tags."""
+    part.put_labeled(IDS, tags=[{"weight_version": 1}] * len(IDS))
+    part.claim(batch_size=1)
+    part.put(IDS, [{"weight_version": 2}] * len(IDS))
+    got = tags_by_id(part.claim("train"))
+    newest = {sample_id: {"weight_version": 2} for sample_id in got}
+    expect_equal(got, newest, "tags put after an earlier claim")
+
+
 @requirement("TAG-02")
 def test_a_put_without_tags_keeps_the_old_ones(part: PartitionUnderTest) -> None:
     tags = {i: {"weight_version": n} for n, i in enumerate(IDS)}

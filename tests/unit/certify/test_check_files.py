@@ -13,15 +13,15 @@ CHECKS = {
     for check, requirements in checks_by_requirement(resource_dir("suites")).items()
     if not check.startswith("tests/")
 }
-#: The checks for requirements that the state machine tests, which all have the same body.
-SEQUENCES = "unit/properties/test_sequences.py"
+#: The checks that have the same body for all requirements: sequences of calls, and scenarios.
+OF_ALL_SECTIONS = ("unit/properties/test_sequences.py", "functional/interplay/test_interplay.py")
 
 
 def test_a_check_is_in_the_file_of_its_section() -> None:
     strays = {
         check: sorted(requirements)
         for check, requirements in CHECKS.items()
-        if not check.startswith(SEQUENCES)
+        if not check.startswith(OF_ALL_SECTIONS)
         and {section_of(id_) for id_ in requirements} != {section_in_the_name(check)}
     }
     assert strays == {}

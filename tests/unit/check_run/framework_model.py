@@ -8,31 +8,22 @@ next.
 from __future__ import annotations
 
 from copy import deepcopy
-from random import Random
 
 from rlconform.events.schema import (
     CheckpointSaved,
     Cleared,
-    Committed,
     DropCause,
-    Dropped,
     EventSource,
     Feature,
     GroupCounts,
     Idle,
     IdleCause,
-    PlaneOp,
     ProcessLost,
-    PromptDispatched,
     Record,
     Resumed,
-    RewardComputed,
     RolloutAborted,
-    RolloutFailed,
-    RolloutFinished,
     RolloutPaused,
     RolloutResumed,
-    RolloutStarted,
     RunFinished,
     RunStarted,
     Segment,
@@ -44,28 +35,12 @@ from rlconform.events.schema import (
     WeightsPublished,
 )
 
-from .log_builder import DRIVER, REWARD, LogBuilder, engine_source
-from .scenario import ModelGroup, ModelRow, ModelState, Scenario
+from .model_generation import ModelGeneration
+from .scenario import ModelGroup, Scenario
 
 
-class FrameworkModel:
+class FrameworkModel(ModelGeneration):
     """Runs a scenario; ``records`` has the log."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.random = Random(scenario.seed)
-        self.log = LogBuilder()
-        self.state = ModelState()
-        self.engines = [engine_source(number) for number in range(scenario.engines)]
-        self.driver: EventSource = DRIVER
-        self.calls = 0
-        self.saved = deepcopy(self.state)
-        self.engine_died = self.crashed = False
-
-    @property
-    def records(self) -> list[Record]:
-        """The log so far."""
-        return self.log.records
 
     def run(self) -> FrameworkModel:
         """Run to the end."""
@@ -80,9 +55,6 @@ class FrameworkModel:
         self._write(RunFinished(reason="completed", counts=self._counts()))
         return self
 
-    def _write(self, event: object) -> None:
-        self.log.write(event, self.driver)
-
     def _declare(self) -> None:
         s = self.scenario
         features = [Feature.REWARD, Feature.SYNC, *([Feature.PLANE] if s.plane else [])]
@@ -95,10 +67,6 @@ class FrameworkModel:
                 features=features,
             )
         )  # fmt: skip
-
-    @property
-    def _capacity(self) -> int:
-        return self.scenario.prompts_per_step * (self.scenario.bound + 1)
 
     def _one_action(self) -> None:
         self.log.passes(self.random.random() / 10)
@@ -123,98 +91,6 @@ class FrameworkModel:
         again = attempt and not self.scenario.same_names
         return f"g{prompt}-r{attempt}" if again else f"g{prompt}"
 
-    def _dispatch(self) -> None:
-        state = self.state
-        if state.retry:
-            prompt, attempt = state.retry.pop(0)
-        else:
-            prompt, attempt = state.next_prompt, 0
-            state.next_prompt += 1
-        rows = [ModelRow(100 * attempt) for _ in range(self.scenario.group_size)]
-        group = ModelGroup(self._name(prompt, attempt), prompt, attempt, rows)
-        state.flight.append(group)
-        state.dispatched += 1
-        self._write(
-            PromptDispatched(
-                group_id=group.group_id, prompt_id=f"p{prompt}", attempt=attempt,
-                step=state.step + 1, version=state.step,
-            )
-        )  # fmt: skip
-
-    def _progress(self) -> None:
-        group = self.random.choice(self.state.flight)
-        number = self.random.randrange(len(group.rows))
-        row = group.rows[number]
-        where = {"group_id": group.group_id, "row": number, "attempt": row.attempt}
-        if row.state in {"new", "cut"}:
-            row.engine = self.random.randrange(len(self.engines))
-            row.first = row.first if row.state == "cut" else self.state.step
-            row.last = self.state.step
-            row.state = "running"
-            self.log.write(
-                RolloutStarted(**where, weight_version=row.last, engine=f"e{row.engine}"),
-                self.engines[row.engine],
-            )
-        elif row.state == "running":
-            self._end_row(row, where)
-        elif row.state == "finished":
-            row.state = "rewarded"
-            output = f"{group.group_id}/{number}/{row.attempt}"
-            reward = _reward(group, number)
-            self.log.write(RewardComputed(**where, reward=reward, output=output), REWARD)
-        if all(row.state == "rewarded" for row in group.rows):
-            self._commit(group)
-
-    def _end_row(self, row: ModelRow, where: dict[str, object]) -> None:
-        source = self.engines[row.engine]
-        tokens = self.random.randint(1, 20)
-        self.log.write(Segment(**where, weight_version=row.last, tokens=tokens), source)
-        if self.random.random() < self.scenario.failures:
-            self.log.write(RolloutFailed(**where, cause=DropCause.INFRA_FAILURE), source)
-            row.state, row.attempt = "new", row.attempt + 1
-        else:
-            output = f"{where['group_id']}/{where['row']}/{where['attempt']}"
-            row.state = "finished"
-            self.log.write(RolloutFinished(**where, output=output, tokens=tokens), source)
-
-    def _commit(self, group: ModelGroup) -> None:
-        self.state.flight.remove(group)
-        if self.random.random() < self.scenario.filters:
-            self.state.flight.append(group)
-            self._drop(group, DropCause.FILTERED_UNIFORM)
-            self.state.retry.append((self.state.next_prompt, 0))
-            self.state.next_prompt += 1
-            return
-        keys = [f"{group.group_id}_{number}" for number in range(len(group.rows))]
-        self._call("put", keys)
-        self.state.ready.append(group)
-        self._write(
-            Committed(
-                group_id=group.group_id, rows=list(range(len(group.rows))),
-                start_version=min(row.first for row in group.rows),
-                end_version=max(row.last for row in group.rows),
-                rewards=[_reward(group, number) for number in range(len(group.rows))],
-            )
-        )  # fmt: skip
-
-    def _evict(self) -> None:
-        for group in [*self.state.ready, *self.state.flight]:
-            if self.state.step - group.first > self.scenario.bound:
-                late = group in self.state.flight
-                self._drop(group, DropCause.ABORTED_STALE if late else DropCause.STALE)
-                self.state.retry.append((group.prompt, group.attempt + 1))
-
-    def _drop(self, group: ModelGroup, cause: DropCause) -> None:
-        state = self.state
-        if group in state.ready:
-            state.ready.remove(group)
-            self._call("clear", [f"{group.group_id}_{n}" for n in range(len(group.rows))])
-            self._write(Cleared(group_id=group.group_id))
-        else:
-            state.flight.remove(group)
-        state.dropped += 1
-        self._write(Dropped(group_id=group.group_id, cause=cause))
-
     def _choose(self) -> list[ModelGroup]:
         ready = self.state.ready
         orders = {
@@ -235,7 +111,7 @@ class FrameworkModel:
         for group in chosen:
             keys = [f"{group.group_id}_{number}" for number in range(len(group.rows))]
             self._call("get", keys)
-            numbers = list(range(len(group.rows)))
+            numbers = group.rewarded
             for rank in range(self.scenario.ranks):
                 if rows := numbers[rank :: self.scenario.ranks]:
                     self._write(
@@ -251,14 +127,6 @@ class FrameworkModel:
             self._engine_dies()
         if self.scenario.crash_after_step == step and not self.crashed:
             self._crash()
-
-    def _running(self) -> list[tuple[ModelGroup, int, ModelRow]]:
-        return [
-            (group, number, row)
-            for group in self.state.flight
-            for number, row in enumerate(group.rows)
-            if row.state == "running"
-        ]
 
     def _publish_and_apply(self) -> None:
         version, digest = self.state.step, f"w{self.state.step}"
@@ -337,22 +205,6 @@ class FrameworkModel:
             self._call("put", [f"{group.group_id}_{n}" for n in range(len(group.rows))])
         self.state = state
         self._publish_and_apply()
-
-    def _call(self, op: str, keys: list[str]) -> None:
-        if self.scenario.plane:
-            self.calls += 1
-            partition = f"train-{int(self.crashed)}"  # a plane ends with its driver
-            for status in ("invoked", "ok"):
-                returned = keys if status == "invoked" or op in {"get", "claim"} else None
-                self._write(
-                    PlaneOp(
-                        op=op, op_id=self.calls, status=status, partition=partition, keys=returned
-                    )
-                )
-
-
-def _reward(group: ModelGroup, number: int) -> float:
-    return float((group.prompt + number) % 3)
 
 
 def right_run(scenario: Scenario) -> list[Record]:

@@ -19,6 +19,7 @@ class Scenario:
     plane: bool = True
     failures: float = 0.0  # probability that a row fails
     filters: float = 0.0  # probability that a group is dropped as uniform
+    unrewarded: float = 0.0  # probability that the reward of a row fails
     engine_dies_in_step: int | None = None
     crash_after_step: int | None = None  # the driver dies; it has a checkpoint after each step
     same_names: bool = False  # whether another attempt of a group has the same group_id
@@ -35,6 +36,7 @@ class ModelRow:
     engine: int = 0
     first: int = 0
     last: int = 0
+    unrewarded: bool = False
 
 
 @dataclass
@@ -45,6 +47,11 @@ class ModelGroup:
     prompt: int
     attempt: int
     rows: list[ModelRow]
+
+    @property
+    def rewarded(self) -> list[int]:
+        """Numbers of the rows that are trained on."""
+        return [number for number, row in enumerate(self.rows) if not row.unrewarded]
 
     @property
     def first(self) -> int:

@@ -18,6 +18,7 @@ scenarios = st.builds(
     plane=st.booleans(),
     failures=st.sampled_from([0.0, 0.2]),
     filters=st.sampled_from([0.0, 0.2]),
+    unrewarded=st.sampled_from([0.0, 0.2]),
     engine_dies_in_step=st.sampled_from([None, 1, 2]),
     crash_after_step=st.sampled_from([None, 1, 2]),
     same_names=st.booleans(),

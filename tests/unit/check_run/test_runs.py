@@ -61,9 +61,13 @@ def test_every_rule_that_finds_anomalies_has_planted_defects() -> None:
 
 def test_the_model_has_what_the_rules_judge() -> None:
     """Otherwise, right runs could pass because nothing happens in them."""
-    scenario = Scenario(failures=0.2, filters=0.2, steps=6, bound=2, sync="abort", seed=1)
+    scenario = Scenario(
+        failures=0.2, filters=0.2, unrewarded=0.4, group_size=3, steps=6, bound=2, sync="abort",
+        seed=1,
+    )  # fmt: skip
     report = judge_records(right_run(scenario))
     assert set(outcomes(report).values()) == {RuleOutcome.PASS}
     assert report.overview.fates["trained"] == 12
     assert report.overview.fates["filtered_uniform"]
+    assert report.overview.fates["reward_failure"]
     assert max(report.lags["start"]) == 2

@@ -22,7 +22,7 @@ from rlconform.contract.fields import (
     TOKEN_MASK,
 )
 from rlconform.grpo.config import MasterConfig, load_config
-from rlconform.grpo.generation import Prefix, Prompts, Responses, Sampling, ShouldStop
+from rlconform.grpo.generation import OnFinished, Prefix, Prompts, Responses, Sampling, ShouldStop
 from rlconform.grpo.generation.transformers_engine import TransformersEngine
 from rlconform.grpo.models import load_model
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
@@ -70,6 +70,7 @@ class SteppedEngine(TransformersEngine):
         sampling: Sampling,
         prefixes: Sequence[Prefix],
         should_stop: ShouldStop,
+        on_finished: OnFinished,
     ) -> Responses:
         def stop() -> bool:
             number = getattr(self._calls, "number", 0)
@@ -77,7 +78,7 @@ class SteppedEngine(TransformersEngine):
             self.before_token(number)
             return should_stop()
 
-        responses = super()._generate(prompts, seeds, sampling, prefixes, stop)
+        responses = super()._generate(prompts, seeds, sampling, prefixes, stop, on_finished)
         self.after_turn()
         return responses
 
@@ -165,17 +166,36 @@ def open_group_worker(*overrides: str, kind: type[MemoryClient] = MemoryClient) 
 
 
 @pytest.fixture(scope="module")
-def open_worker() -> Iterator[Callable[..., GroupWorker]]:
-    """Opens workers with a plane each, see ``open_group_worker``; closes them in the end."""
+def opened_workers() -> Iterator[list[GroupWorker]]:
+    """The workers that ``open_worker`` has opened; closes them in the end."""
     workers: list[GroupWorker] = []
-
-    def open_one(*overrides: str, **options: Any) -> GroupWorker:
-        workers.append(open_group_worker(*overrides, **options))
-        return workers[-1]
-
-    yield open_one
+    yield workers
     for worker in workers:
         worker.close()
+
+
+@pytest.fixture(scope="module")
+def open_worker(opened_workers: list[GroupWorker]) -> Callable[..., GroupWorker]:
+    """Opens workers with a plane each, see ``open_group_worker``."""
+
+    def open_one(*overrides: str, **options: Any) -> GroupWorker:
+        opened_workers.append(open_group_worker(*overrides, **options))
+        return opened_workers[-1]
+
+    return open_one
+
+
+@pytest.fixture(autouse=True)
+def close_workers_of_the_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Close the workers that the test opened, whose threads must not outlive it."""
+    if "open_worker" not in request.fixturenames:
+        yield
+        return
+    workers: list[GroupWorker] = request.getfixturevalue("opened_workers")
+    before = len(workers)
+    yield
+    while len(workers) > before:
+        workers.pop().close()
 
 
 def expect_same_rows(mine: TensorDict, its: TensorDict, *, bits: bool) -> None:

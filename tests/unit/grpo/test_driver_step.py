@@ -234,7 +234,12 @@ def test_metrics_of_a_step_are_the_tasks_rewards_and_the_mean_update() -> None:
 
 def test_validation_metrics_are_means_over_rows() -> None:
     got = validation_metrics(list(summaries().values()))
-    assert got == {"val/reward": 0.5, "val/response_length": 2.5, "val/truncated": 0.25}
+    assert got == {
+        "val/reward": 0.5,
+        "val/reward_failed": 0.0,
+        "val/response_length": 2.5,
+        "val/truncated": 0.25,
+    }
     several = validation_metrics(list(summaries().values()), generations_per_prompt=2)
     assert several == got | {"val/pass_k": 1.0}
     rows = [replace(row, reward=0.0) for row in summaries().values()]

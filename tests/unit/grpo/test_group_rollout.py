@@ -16,8 +16,16 @@ import torch
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import PlaneUnavailable, UnknownSample
 from rlconform.contract.fields import GENERATION_LOGPROBS, TOKEN_MASK
-from rlconform.grpo.failures import DataFailure, ModelFailure, TornWeights
+from rlconform.grpo.failures import (
+    DataFailure,
+    ModelFailure,
+    RewardFailure,
+    TooFewRewards,
+    TornWeights,
+)
 from rlconform.grpo.models import load_model
+from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.rollout.group_port import failure_of
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS, Rollout
 
@@ -192,7 +200,24 @@ def test_a_group_needs_a_plane(open_worker: Callable[..., Any]) -> None:
     worker.close()
 
 
-@pytest.mark.parametrize("error", [ModelFailure, DataFailure, TornWeights])
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (DataFailure("x"), Failure.DATA),
+        (ModelFailure("x"), Failure.MODEL),
+        (TooFewRewards("x"), Failure.REWARD),
+        (OSError("x"), Failure.INFRA),
+        (RewardFailure("x"), None),  # of ``on_failure: raise``
+        (TornWeights("x"), None),
+    ],
+)
+def test_errors_of_an_attempt_have_a_class(error: Exception, failure: Failure | None) -> None:
+    assert failure_of(error) is failure
+
+
+@pytest.mark.parametrize(
+    "error", [ModelFailure, DataFailure, TornWeights, RewardFailure, TooFewRewards]
+)
 def test_failures_survive_pickling(error: type[Exception]) -> None:
     again = pickle.loads(pickle.dumps(error("what happened")))
     assert type(again) is error

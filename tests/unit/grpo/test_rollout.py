@@ -19,6 +19,7 @@ from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.generation import (
     GenerationEngine,
+    OnFinished,
     Prefix,
     Prompts,
     Responses,
@@ -42,9 +43,10 @@ def collected(conf: MasterConfig, n_problems: int = 2, split: str = "train") -> 
     worker = RolloutWorker("cpu")
     worker.build(conf)
     task = build_task(conf.data, conf.grpo.seed, split)  # type: ignore[arg-type]
-    rollout = worker.collect([task.problem(i) for i in range(n_problems)], split)  # type: ignore[arg-type]
-    worker.close()
-    return rollout
+    try:
+        return worker.collect([task.problem(i) for i in range(n_problems)], split)  # type: ignore[arg-type]
+    finally:
+        worker.close()
 
 
 def test_rows_are_groups_of_their_prompts_with_the_engines_logprobs() -> None:
@@ -159,6 +161,7 @@ class Script(GenerationEngine):
         sampling: Sampling,
         prefixes: Sequence[Prefix],  # noqa: ARG002 - of the engine's signature
         should_stop: ShouldStop,  # noqa: ARG002
+        on_finished: OnFinished,
     ) -> Responses:
         self.asked.append(len(prompts))
         tokenizer = character_tokenizer()
@@ -169,7 +172,9 @@ class Script(GenerationEngine):
         assert len(ids) == len(prompts) == len(set(seeds))
         versions = [torch.full_like(row, 7) for row in ids]
         finished = torch.ones(len(ids), dtype=torch.bool)
-        return Responses(ids, logprobs, versions, torch.tensor(truncated), finished)
+        responses = Responses(ids, logprobs, versions, torch.tensor(truncated), finished)
+        responses.report_finished(on_finished)
+        return responses
 
     def _load_weights(self, weights: Mapping[str, Tensor]) -> str:
         raise NotImplementedError
@@ -186,7 +191,10 @@ def guesses(script: Script, *overrides: str) -> Rollout:
     worker = RolloutWorker("cpu")
     worker.build(conf)
     worker._engine = script
-    return worker.collect([build_task(conf.data, conf.grpo.seed, "train").problem(0)], "train")
+    try:
+        return worker.collect([build_task(conf.data, conf.grpo.seed, "train").problem(0)], "train")
+    finally:
+        worker.close()
 
 
 def hidden() -> str:

@@ -181,6 +181,17 @@ def test_a_file_is_read_epoch_after_epoch(tmp_path: Path) -> None:
     assert len({task.problem(index).uid for index in range(21)}) == 21
 
 
+def test_each_problem_has_the_source_and_the_extra_info_of_its_own_line(tmp_path: Path) -> None:
+    own = {"data_source": "gsm8k", "extra_info": {"level": [2]}}
+    path = write(tmp_path, {**lines(1)[0], **own}, *lines(2)[1:])
+    task = made("jsonl", path=path, shuffle=False)
+    first, second, again = (task.problem(index) for index in range(3))
+    assert (first.data_source, first.extra_info) == ("gsm8k", {"level": [2]})
+    assert (second.data_source, second.extra_info) == ("jsonl", {})
+    assert (again.data_source, again.extra_info) == (first.data_source, first.extra_info)
+    assert made("copy").problem(0).data_source == "copy"
+
+
 def test_validation_keeps_the_files_order_and_has_a_file_of_its_own(tmp_path: Path) -> None:
     path = write(tmp_path, *lines(4))
     task = made("jsonl", split="val", path="/nowhere", val_path=path)
@@ -232,6 +243,8 @@ def test_a_number_is_read_back_with_and_without_commas(number: Decimal) -> None:
         ('{"question": "q"}', "line 1: answer must be a string"),
         ('{"question": 3, "answer": "4"}', "line 1: question must be a string"),
         ('{"question": "q", "answer": "none"}', "line 1: there is no number"),
+        ('{"question": "q", "answer": "4", "data_source": 3}', "line 1: expected data_source as"),
+        ('{"question": "q", "answer": "4", "extra_info": []}', "line 1: expected .*extra_info as"),
         ("\n\n", "no problems"),
     ],
 )

@@ -9,6 +9,7 @@ from rlconform.events.schema import (
     Dropped,
     Resumed,
     RewardComputed,
+    RewardFailed,
     RolloutFinished,
     RolloutStarted,
     RunStarted,
@@ -168,8 +169,51 @@ def committed_reward_is_another(lines: Lines, random: Random) -> Lines | None:
     place = pick(random, places)
     if place is None:
         return None
-    rewards = lines[place].event.rewards
-    return changed(lines, place, rewards=[rewards[0] + 1, *rewards[1:]])
+    rewards = [None if reward is None else reward + 1 for reward in lines[place].event.rewards]
+    return changed(lines, place, rewards=rewards)
+
+
+@found_by("reward")
+def failed_reward_is_committed_as_0(lines: Lines, random: Random) -> Lines | None:
+    """The row without a reward gets a default, and is compared with the others."""
+    failed = {lines[p].event.group_id for p in lasting(lines, RewardFailed)}
+    places = [p for p in lasting(lines, Committed) if lines[p].event.group_id in failed]
+    place = pick(random, [p for p in places if None in lines[p].event.rewards])
+    if place is None:
+        return None
+    rewards = [0.0 if reward is None else reward for reward in lines[place].event.rewards]
+    return changed(lines, place, rewards=rewards)
+
+
+@found_by("reward")
+def row_has_neither_reward_nor_failure(lines: Lines, random: Random) -> Lines | None:
+    """The task that scores dies of the error, and nobody writes it down."""
+    places = [
+        p
+        for p in places_of(lines, RewardFailed)
+        if committed_later(lines, p, lines[p].event.group_id)
+    ]
+    place = pick(random, places)
+    return None if place is None else without(lines, [place])
+
+
+@found_by("group_integrity")
+def row_without_a_reward_is_trained_on(lines: Lines, random: Random) -> Lines | None:
+    """The update does not look at the mask."""
+    failed = {(lines[p].event.group_id, lines[p].event.row) for p in lasting(lines, RewardFailed)}
+    committed = {
+        (lines[p].event.group_id, row): p
+        for p in lasting(lines, Committed)
+        for row, reward in enumerate(lines[p].event.rewards)
+        if reward is None
+    }
+    keys = sorted(failed & committed.keys())
+    trained = {lines[p].event.group_id: p for p in lasting(lines, Trained)}
+    key = random.choice([one for one in keys if one[0] in trained] or [None])
+    if key is None:
+        return None
+    place = trained[key[0]]
+    return changed(lines, place, rows=[*lines[place].event.rows, key[1]])
 
 
 @found_by("reward")

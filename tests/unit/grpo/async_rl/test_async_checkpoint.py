@@ -11,9 +11,10 @@ from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.replay.errors import RestoreError
+from rlconform.grpo.simulation.engines import GROUP
+from rlconform.grpo.simulation.loop import simulate
+from rlconform.grpo.simulation.world import World
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
-
-from .simulated_run import GROUP, World, simulate
 
 FITS: dict[str, Any] = {
     "expected_partition_id": "train", "expected_group_size": GROUP,
@@ -31,10 +32,13 @@ def saved() -> SavedRun:
     world = World(lambda group_id: 20.0 if group_id == "p4" else 1.0, train_s=1.5)
 
     async def run() -> SavedRun:
+        world.begin_part()
+        world.start_workers()
         controller = AsyncController(config, RunSize(2, GROUP, 9, "train"), world.ports())
         await controller.step()
         state = controller.saved()
         await controller.close()
+        await world.end_part()
         return state
 
     return simulate(run())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from random import Random
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -12,70 +12,46 @@ import pytest
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig
+from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.samplers import WindowedSampler
 from rlconform.grpo.replay.slots import Failure
 from rlconform.grpo.rollout.prompt_queue import DataloaderFailed
+from rlconform.grpo.simulation.engines import GROUP
+from rlconform.grpo.simulation.loop import SimulatedLoop
+from rlconform.grpo.simulation.run import run_steps
+from rlconform.grpo.simulation.scenario import SAMPLERS, TROUBLES, Scenario, uneven
+from rlconform.grpo.simulation.world import Faults, World
 from rlconform.grpo.tasks import Problem
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize, cancel_others
 from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.grpo.trainers.train_pump import StalenessViolation
 
-from .simulated_run import GROUP, Faults, SimulatedLoop, World, check_run, run_steps
+from .checked_run import check_run
 
 PROMPTS, STEPS = 4, 8
-SAMPLERS: dict[str, dict[str, Any]] = {
-    "in_order": {"name": "in_order", "max_lookahead_versions": 1},
-    "windowed": {"name": "windowed", "max_staleness_versions": 1},
-    "windowed_freshest": {
-        "name": "windowed", "max_staleness_versions": 1, "sample_freshest_first": True,
-    },
-    "ready_first": {"name": "ready_first", "max_staleness_versions": 1},
-    "weight_fifo": {"name": "weight_fifo", "max_staleness_versions": 1},
-}  # fmt: skip
 
 
-def config(sampler: dict[str, Any], **options: Any) -> AsyncRLConfig:
-    defaults = {
-        "sampler": sampler,
-        "min_groups_for_streaming_train": PROMPTS,
-        "max_inflight_prompts": 2 * PROMPTS,
-        "max_buffered_rollouts": 2 * PROMPTS,
-        "rollout_failure": {"max_skipped_prompts": 0},
-    }
-    return AsyncRLConfig.model_validate(defaults | options)
-
-
-def uneven(group_id: str) -> float:
-    """Seconds of a generation: from 0.2 to 3, so that a step's groups straddle a weight sync."""
-    return 0.2 + 2.8 * Random(group_id).random()
-
-
-TROUBLES: dict[str, dict[str, Any]] = {
-    "no fault": {},
-    "retry across a sync": {"failing": ("p1", "p5", "p6")},
-    "in flight < prompts": {"max_inflight_prompts": PROMPTS // 2},
-    "chunked select": {"min_groups_for_streaming_train": 1},
-    "restart": {"restarts": (3, 5)},
-    "restart without rows": {"restarts": (3,), "checkpoint_rows": False},
-    "partial rollouts": {"partial_rollouts": True},
-    "in-flight weight updates": {"in_flight_weight_updates": True},
-}
+def config(sampler: Mapping[str, Any], **options: Any) -> AsyncRLConfig:
+    return Scenario(options={"sampler": sampler, **options}).config()
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_sampler_gets_through(sampler: str, trouble: str) -> None:
-    options = dict(TROUBLES[trouble])
-    failing, restarts = options.pop("failing", ()), options.pop("restarts", ())
-    world = World(uneven, faults=Faults(dict.fromkeys(failing, Failure.INFRA)))
-    outcome = run_steps(
-        config(SAMPLERS[sampler], **options), world, prompts=PROMPTS, steps=STEPS, restarts=restarts
-    )
+    scenario = Scenario(sampler=sampler, **TROUBLES[trouble])
+    outcome = scenario.run(None)
     check_run(outcome, bound=1, steps=STEPS)
     assert outcome.error is None
-    assert len(world.trained) == PROMPTS * STEPS
-    assert world.most_inflight <= options.get("max_inflight_prompts", 2 * PROMPTS)
+    assert len(outcome.world.trained) == PROMPTS * STEPS
+    assert outcome.world.most_inflight <= scenario.config().max_inflight_prompts
+
+
+def test_a_prompt_whose_rewards_fail_again_is_skipped() -> None:
+    world = World(uneven, faults=Faults(dict.fromkeys(("p1", "p1-r1"), Failure.REWARD)))
+    outcome = run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
+    assert isinstance(outcome.error, TooManySkippedPrompts)
+    assert "1 prompts have no attempts left (1 reward)" in str(outcome.error)
 
 
 @pytest.mark.parametrize("fault", ["raises", "too few"])
@@ -93,6 +69,19 @@ def test_a_dead_dataloader_ends_the_run_with_a_typed_error(fault: str) -> None:
     world.take_problems = failing  # type: ignore[method-assign]
     with pytest.raises(DataloaderFailed):
         run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
+
+
+def test_a_generation_that_is_given_up_ends_in_its_worker_too() -> None:
+    """Otherwise it takes up the engine until its end, and puts rows that nobody clears."""
+    scenario = Scenario(
+        seconds_of=lambda group_id: 5000.0 if group_id == "p1" else 1.0,
+        options={"max_inflight_prompts": 1, "rollout_failure": {"generation_timeout_s": 30}},
+        steps=2,
+    )
+    outcome = scenario.run(None)
+    assert outcome.error is None
+    assert (1, "p1-r1") in [(step + 1, group_id) for step, group_id in outcome.world.trained]
+    assert outcome.world.most_inflight == 1
 
 
 def test_a_failed_transfer_ends_the_run() -> None:
@@ -116,9 +105,11 @@ def test_no_task_of_a_run_that_is_given_up_is_left(failing: bool) -> None:
     """Pumps, generations and the watchdog are pending between two steps, and after an error."""
     world = World(uneven, faults=Faults(transfers={2} if failing else set()))
     options = config(SAMPLERS["windowed"], in_flight_weight_updates=True)
+    world.begin_part()
     controller = AsyncController(options, RunSize(PROMPTS, GROUP, STEPS, "train"), world.ports())
 
     async def steps() -> None:
+        world.start_workers()
         for _ in range(2):
             await controller.step()
 

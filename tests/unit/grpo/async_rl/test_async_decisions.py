@@ -26,7 +26,7 @@ from rlconform.grpo.replay.versions import (
 )
 from rlconform.grpo.trainers.stall_watchdog import RunView, describe_stall
 
-INFRA, DATA, STALE = Failure.INFRA, Failure.DATA, Failure.STALE
+INFRA, DATA, STALE, REWARD = Failure.INFRA, Failure.DATA, Failure.STALE, Failure.REWARD
 
 
 def test_staleness_is_divided_into_in_flight_and_in_queue() -> None:
@@ -84,6 +84,8 @@ def test_groups_are_taken_from_several_versions() -> None:
         ([DATA, INFRA, DATA], None),
         ([INFRA] * 5, None),
         ([STALE] * 4, 0.0),
+        ([REWARD], 1.0),  # what gives the rewards may be back soon
+        ([INFRA, REWARD, INFRA, REWARD], None),
     ],
 )
 def test_retries_within_the_budget_of_the_class(failures: list[Failure], delay: float) -> None:

@@ -6,17 +6,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from rlconform.check_run.judge import judge_run
 from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.simulation.log import SimulatedLog
+from rlconform.grpo.simulation.run import SimulatedOutcome, run_steps
+from rlconform.grpo.simulation.world import Faults, World
 from rlconform.grpo.trainers.stall_watchdog import StallError
 
-from .simulated_log import SimulatedLog
-from .simulated_run import Faults, Outcome, World, check_run, run_steps
+from .checked_run import check_run
 from .test_run_events import not_clean
 
 STEPS = 5
@@ -44,14 +45,14 @@ def window_of(block: dict[str, Any]) -> int:
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_any_run_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
-    any_run(data, None)
+    any_run(data, SimulatedLog(None))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
-        outcome = any_run(data, SimulatedLog(Path(folder), monkeypatch))
+    with TemporaryDirectory() as folder:
+        outcome = any_run(data, SimulatedLog(Path(folder)))
         report = judge_run([Path(folder)])
     # A run that ends early leaves rules undecided; nothing in it is wrong all the same.
     assert not_clean(report, undecided=outcome.controller is not None) == []
@@ -60,14 +61,14 @@ def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_run_over_a_queue_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
-    any_run(data, None, queue=True)
+    any_run(data, SimulatedLog(None), queue=True)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_the_log_of_any_run_over_a_queue_is_clean(data: st.DataObject) -> None:
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
-        outcome = any_run(data, SimulatedLog(Path(folder), monkeypatch), queue=True)
+    with TemporaryDirectory() as folder:
+        outcome = any_run(data, SimulatedLog(Path(folder)), queue=True)
         report = judge_run([Path(folder)])
     assert not_clean(report, undecided=outcome.controller is not None) == []
 
@@ -84,7 +85,7 @@ def queue_blocks(draw: st.DrawFn, chunk: int) -> dict[str, Any]:
     }
 
 
-def any_run(data: st.DataObject, log: SimulatedLog | None, *, queue: bool = False) -> Outcome:
+def any_run(data: st.DataObject, log: SimulatedLog, *, queue: bool = False) -> SimulatedOutcome:
     prompts = data.draw(st.integers(1, 4), "prompts")
     chunk = data.draw(st.integers(1, 5), "chunk")
     if queue:

@@ -32,12 +32,13 @@ from rlconform.grpo.replay.slots import (
     SlotState,
 )
 from rlconform.grpo.rollout.worker import RowSummary
+from rlconform.grpo.simulation.engines import GROUP
+from rlconform.grpo.simulation.run import run_steps
+from rlconform.grpo.simulation.world import Faults, World
 from rlconform.grpo.tasks import Problem
 from rlconform.integrations.nemo_rl import COVERAGE, EventSampler
 from rlconform.integrations.nemo_rl_plane import LoggedPlane, report_ended
 from rlconform.plane import mint_sample_ids
-
-from .simulated_run import GROUP, Faults, World, run_steps
 
 OURS = "rlconform.grpo.replay.samplers"
 PROMPTS, STEPS = 4, 6

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rlconform.grpo.queue.queue_actor import CallId, QueueActor
 from rlconform.grpo.queue.queue_client import QueueClient
 from rlconform.grpo.queue.trajectory_queue import PutOutcome
+from rlconform.grpo.simulation.loop import simulate
+from rlconform.grpo.simulation.queue_calls import SimulatedCalls
 
-from .simulated_queue import SimulatedCalls
-from .simulated_run import simulate
 from .test_trajectory_queue import group
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,14 @@ from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.queue.queue_client import QueueLost
 from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.simulation.log import SimulatedLog
+from rlconform.grpo.simulation.run import SimulatedOutcome, run_steps
+from rlconform.grpo.simulation.scenario import TROUBLES, Scenario, uneven
+from rlconform.grpo.simulation.world import Faults, World
 from rlconform.grpo.tasks import Problem
-from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
 
-from .simulated_log import SimulatedLog
-from .simulated_run import (
-    GROUP,
-    Faults,
-    Outcome,
-    World,
-    check_run,
-    open_controller,
-    run_steps,
-    simulate,
-)
-from .test_async_controller import PROMPTS, STEPS, TROUBLES, uneven
+from .checked_run import check_run
+from .test_async_controller import PROMPTS, STEPS
 from .test_run_events import not_clean
 
 #: Options of the queue; the periods divide the number of steps, the restarts are at a sync.
@@ -42,21 +36,19 @@ QUEUES: dict[str, dict[str, Any]] = {
 }
 
 
+def queue_options(queue: dict[str, Any], **options: Any) -> dict[str, Any]:
+    failures = {"max_infra_attempts_per_prompt": 20}  # each refused put is one
+    return {"transport": "queue", "queue": queue, "rollout_failure": failures} | options
+
+
 def queue_config(queue: dict[str, Any], **options: Any) -> AsyncRLConfig:
-    defaults = {
-        "transport": "queue",
-        "queue": queue,
-        "min_groups_for_streaming_train": PROMPTS,
-        "max_inflight_prompts": 2 * PROMPTS,
-        "rollout_failure": {"max_infra_attempts_per_prompt": 20},
-    }
-    return AsyncRLConfig.model_validate(defaults | options)
+    return Scenario(options=queue_options(queue, **options)).config()
 
 
-def counts_add_up(outcome: Outcome) -> None:
+def counts_add_up(outcome: SimulatedOutcome) -> None:
     """What was accepted was got or dropped, and the queue is empty and closed."""
-    assert outcome.world.queue is not None
-    counts = asyncio.run(outcome.world.queue.queue.statistics())
+    assert outcome.queue is not None
+    counts = asyncio.run(outcome.queue.statistics())
     assert counts.accepted == counts.got + counts.size + sum(counts.dropped.values())
     assert (counts.size, counts.waiting_puts, counts.waiting_gets) == (0, 0, 0)
 
@@ -64,25 +56,18 @@ def counts_add_up(outcome: Outcome) -> None:
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("queue", QUEUES)
 def test_every_queue_gets_through_with_a_clean_log(
-    queue: str, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    queue: str, trouble: str, tmp_path: Path
 ) -> None:
-    options = dict(TROUBLES[trouble])
-    failing, restarts = options.pop("failing", ()), options.pop("restarts", ())
-    config = queue_config(QUEUES[queue], **options)
-    every = config.queue.trigger_parameter_sync_step
-    world = World(
-        uneven,
-        faults=Faults(dict.fromkeys(failing, Failure.INFRA)),
-        log=SimulatedLog(tmp_path, monkeypatch),
-    )
-    outcome = run_steps(
-        config, world, prompts=PROMPTS, steps=STEPS,
-        restarts=[step - step % every for step in restarts],
-    )  # fmt: skip
+    how = dict(TROUBLES[trouble])
+    every = QUEUES[queue].get("trigger_parameter_sync_step", 1)
+    restarts = tuple(step - step % every for step in how.pop("restarts", ()))
+    options = queue_options(QUEUES[queue], **how.pop("options", {}))
+    scenario = Scenario(options=options, restarts=restarts, **how)
+    outcome = scenario.run(tmp_path)
     assert outcome.error is None
-    check_run(outcome, config.queue.bound(PROMPTS), STEPS)
+    check_run(outcome, scenario.config().queue.bound(PROMPTS), STEPS)
     counts_add_up(outcome)
-    assert len(world.trained) == PROMPTS * STEPS
+    assert len(outcome.world.trained) == PROMPTS * STEPS
     report = judge_run([tmp_path])
     assert not_clean(report) == []
     assert report.overview.fates["trained"] == PROMPTS * STEPS
@@ -90,25 +75,20 @@ def test_every_queue_gets_through_with_a_clean_log(
 
 @pytest.mark.parametrize("queue", ["defaults", "small queue", "sync every second step"])
 @pytest.mark.parametrize("second", [0.0, 1.5, 4.0])
-def test_the_death_of_the_queue_ends_the_run_at_once(queue: str, second: float) -> None:
-    world = World(uneven, faults=Faults(queue_dies_at=second))
-    config = queue_config(QUEUES[queue])
-
-    async def all_steps(run: AsyncController) -> None:
-        for _ in range(STEPS):
-            await run.step()
-
-    async def run() -> float:
-        clock = asyncio.get_running_loop().time
-        run = open_controller(config, RunSize(PROMPTS, GROUP, STEPS, "train"), world, 0, None)
-        with pytest.raises(QueueLost, match="has died"):
-            await all_steps(run)
-        ended = clock()
-        await run.close()
-        return ended
-
-    assert simulate(run()) <= second + 4 * world.queue_s
-    assert not world.aborts, "nothing is being generated any more"
+def test_the_death_of_the_queue_ends_the_run_at_once(
+    queue: str, second: float, tmp_path: Path
+) -> None:
+    world = World(uneven, faults=Faults(queue_dies_at=second), log=SimulatedLog(tmp_path))
+    with pytest.raises(QueueLost, match="has died"):
+        run_steps(queue_config(QUEUES[queue]), world, prompts=PROMPTS, steps=STEPS)
+    records = [
+        json.loads(line)
+        for path in tmp_path.iterdir()
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    times = {record["event"]["type"]: record["mono_ns"] / 1e9 for record in records}
+    assert times["run_finished"] - times["run_started"] <= second + 4 * world.queue_s + 0.1
+    assert not world.workers.in_flight(), "nothing is being generated any more"
     assert not world.rows, "what was open is dropped, and its rows are cleared"
 
 

@@ -8,11 +8,9 @@ import pytest
 
 from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.verdict import RuleOutcome
-from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.simulation.scenario import Scenario, clean_scenarios
 
-from .simulated_log import SimulatedLog
-from .simulated_run import Faults, World, run_steps
-from .test_async_controller import PROMPTS, SAMPLERS, STEPS, TROUBLES, config, uneven
+SCENARIOS = clean_scenarios()
 
 
 def not_clean(report: RunReport, *, undecided: bool = True) -> list[str]:
@@ -26,21 +24,9 @@ def not_clean(report: RunReport, *, undecided: bool = True) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_log_of_every_run_is_clean(
-    sampler: str, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = dict(TROUBLES[trouble])
-    failing, restarts = options.pop("failing", ()), options.pop("restarts", ())
-    world = World(
-        uneven,
-        faults=Faults(dict.fromkeys(failing, Failure.INFRA)),
-        log=SimulatedLog(tmp_path, monkeypatch),
-    )
-    run_steps(
-        config(SAMPLERS[sampler], **options), world, prompts=PROMPTS, steps=STEPS, restarts=restarts
-    )
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_the_log_of_every_run_is_clean(scenario: Scenario, tmp_path: Path) -> None:
+    scenario.run(tmp_path)
     report = judge_run([tmp_path])
     assert not_clean(report) == []
-    assert report.overview.fates["trained"] == PROMPTS * STEPS
+    assert report.overview.fates["trained"] == scenario.prompts * scenario.steps

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rlconform.contract import ConfigError
-from rlconform.grpo.config import parse_config
+from rlconform.grpo.config import load_config, parse_config
 
 from .minimal_config import changed, tree
 
@@ -97,6 +97,10 @@ from .minimal_config import changed, tree
         ({"data": {"min_length": 3}}, "min_length 3 is above max_length 1"),
         ({"data_plane": {"impl": "redis"}}, "impl is 'redis'"),
         ({"data_plane": {"impl": "ray_store"}}, "lacks name"),
+        (
+            {"reward_model": {"sleep_while_generating": True, "enable_resource_pool": True}},
+            "needs enable_resource_pool: false",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_in_one_line(sections: dict[str, Any], message: str) -> None:
@@ -105,6 +109,13 @@ def test_what_is_wrong_is_named_in_one_line(sections: dict[str, Any], message: s
     assert str(caught.value).startswith("grpo.yaml: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_reward_model_sleeps_in_synchronous_runs_only() -> None:
+    sleeping = ["reward_model.enable=true", "reward_model.sleep_while_generating=true"]
+    assert load_config("tiny_llama_copy", sleeping).reward_model.has_workers
+    with pytest.raises(ConfigError, match="sleep_while_generating needs a synchronous run"):
+        load_config("tiny_llama_copy_async", sleeping)
 
 
 def test_a_missing_section_is_named() -> None:

@@ -1,4 +1,10 @@
-"""Calls of a queue actor on a simulated clock: they take time, arrive in any order, and may die."""
+"""``SimulatedCalls``: calls of a trajectory queue on a simulated clock.
+
+    QueueClient ── call ── some time ──▶ QueueActor, in this process ── some time ──▶ answer
+
+Calls take different times, so they arrive in any order, as those of a Ray actor do; from
+``dies_at`` on all of them fail.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,10 @@ from rlconform.grpo.queue.queue_client import QueueLost
 
 
 class SimulatedCalls:
-    """Runs each call as a task of its own, as an actor does: a caller's end does not end it."""
+    """Runs each call as a task of its own, as an actor does: a caller's end does not end it.
+
+    ``seconds`` is the mean time of a way there or back.
+    """
 
     def __init__(
         self, queue: QueueActor, seconds: float = 0.0, dies_at: float | None = None
@@ -23,9 +32,11 @@ class SimulatedCalls:
         self._running: set[asyncio.Task[Any]] = set()
 
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
+        """See ``QueueCalls``."""
         return asyncio.shield(self._start(method, *args))
 
     def send(self, method: str, *args: Any) -> None:
+        """See ``QueueCalls``."""
         self._start(method, *args)
 
     def _start(self, method: str, *args: Any) -> asyncio.Task[Any]:

@@ -1,0 +1,120 @@
+"""Which requirement a wrong answer breaks: that depends on the answer and on what happened before.
+
+Each requirement has a check, which reports only the differences that are attributed to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlconform.certify.interplay.scenario import Change
+
+#: What is wrong. ``rows``: a read raised or returned other bytes; ``order``: the right rows in
+#: another order; ``fetched``: a read by a claim's meta raised. ``cleared``, ``unknown``,
+#: ``unproduced``: a read that must raise returned. ``lost``, ``again``, ``unready``, ``gone``,
+#: ``split``: a claim misses a row, or has one that was claimed, lacks a field, was cleared, or
+#: whose group is not whole. ``wake``: a waiting claim did not return. ``call``: a change raised.
+Kind = Literal[
+    "rows", "order", "fetched", "cleared", "unknown", "unproduced", "lost", "again", "unready",
+    "gone", "split", "tags", "old_tags", "lengths", "status", "wake", "call", "accepted",
+]  # fmt: skip
+
+#: The requirement of a wrong answer that nothing special explains.
+USUAL: dict[Kind, str] = {
+    "rows": "GET-10",
+    "order": "GET-01",
+    "fetched": "CLAIM-09",
+    "cleared": "CLEAR-01",
+    "unknown": "GET-04",
+    "unproduced": "GET-05",
+    "lost": "CLAIM-02",
+    "again": "CLAIM-02",
+    "unready": "CLAIM-01",
+    "gone": "CLAIM-10",
+    "split": "CLAIM-15",
+    "tags": "TAG-01",
+    "old_tags": "TAG-03",
+    "lengths": "TAG-06",
+    "status": "STAT-02",
+    "wake": "CLAIM-05",
+    "call": "GET-10",
+    "accepted": "PUT-15",
+}
+
+#: The requirement of any wrong answer after this change, or of some kinds of them.
+AFTER: dict[Change, str] = {
+    "start_anew": "REG-03",
+    "start_with_other_schema": "REG-03",
+    "reuse_ids": "CLEAR-04",
+    "use_neighbour": "REG-04",
+    "refused_put": "PUT-16",
+    "refused_read": "LIFE-07",
+    "refused_claim": "LIFE-07",
+    "refused_registration": "LIFE-07",
+}
+_REWRITES: tuple[Change, ...] = (
+    "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
+    "overwrite_large", "change_dtype", "put_column",
+)  # fmt: skip
+AFTER_SOME: dict[tuple[Change, Kind], str] = {
+    ("change_dtype", "rows"): "PUT-13",
+    ("clear_own", "cleared"): "CLEAR-03",
+    ("clear_some", "rows"): "CLEAR-01",
+    ("clear_some", "lost"): "CLEAR-01",
+    **{(change, "again"): "CLAIM-08" for change in _REWRITES},
+    **{(change, "tags"): "TAG-02" for change in _REWRITES},
+}
+
+#: The requirement that a change breaks if it raises.
+RAISED: dict[Change, str] = {
+    **dict.fromkeys(_REWRITES, "PUT-13"),
+    "put_column": "PUT-11",
+    **dict.fromkeys(("tag", "tag_again", "tag_lengths"), "PUT-17"),
+    "clear_some": "CLEAR-01",
+    "clear_all": "CLEAR-01",
+    "clear_own": "CLEAR-03",
+    "claim": "CLAIM-02",
+    "claim_other_task": "CLAIM-02",
+}
+
+
+@dataclass
+class Circumstances:
+    """What happened in a scenario until now, as far as it decides what a wrong answer breaks.
+
+    Attributes:
+        change: The newest change.
+        registered_again: The partition was registered while it had rows, which the contract asks
+            only in REG-08 to keep.
+        others_left: A process cleared all its rows beside those of others, see CLEAR-08.
+        late, left: The last looker attached late; a client was closed.
+    """
+
+    change: Change | None = None
+    registered_again: bool = False
+    others_left: bool = False
+    late: bool = False
+    left: bool = False
+
+
+def requirement_of(kind: Kind, now: Circumstances) -> str:
+    """Return the id of the requirement that a wrong answer of this kind breaks."""
+    change = now.change
+    if now.registered_again:
+        return "REG-08"
+    if now.others_left and kind in {"rows", "fetched", "lost", "status"}:
+        return "CLEAR-08"
+    if kind in {"old_tags", "wake", "accepted", "split"}:
+        return USUAL[kind]
+    if now.late:
+        return "LIFE-06"
+    if now.left:
+        return "LIFE-02"
+    if kind == "call":
+        return RAISED.get(change) or AFTER.get(change, USUAL[kind]) if change else "REG-01"
+    if change is None:
+        return USUAL[kind]
+    if kind in {"lengths", "status"}:
+        return USUAL[kind]
+    return AFTER.get(change) or AFTER_SOME.get((change, kind), USUAL[kind])

@@ -1,0 +1,170 @@
+"""``InterplayMatrix`` runs scenarios until one breaks a requirement, and makes that one smaller.
+
+    check of a requirement ──▶ failure_of ──▶ batches, until one breaks it or all have run
+                                    │             └─▶ differences of other requirements are kept
+                                    └──▶ the scenario alone, then without its parts ──▶ the smallest
+
+All checks of a session share one matrix: a scenario runs once, and its last looks test many
+requirements. A failure is reported from the last run of the smallest scenario, with its calls only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+
+from rlconform.certify.interplay.covering import covering
+from rlconform.certify.interplay.processes import Processes
+from rlconform.certify.interplay.scenario import Scenario, draw
+from rlconform.certify.interplay.scenario_run import (
+    ScenarioBatch,
+    ScenarioRun,
+    in_batches,
+    run_batch,
+)
+from rlconform.certify.interplay.shared_partition import Difference
+from rlconform.certify.properties.excerpt import FailureReport
+
+#: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
+SCENARIOS, BATCH = 600, 12
+#: Scenarios from which batches are made; those of a batch need guests of one kind.
+WINDOW = 10 * BATCH
+#: Most seconds of the plane's own calls for all batches, and of the checks on a busy machine.
+PLANE_S, SEARCH_S = 60.0, 180.0
+#: Most seconds for making one failing scenario smaller.
+SHRINK_S = 10.0
+
+
+@dataclass(frozen=True)
+class InterplayFailure:
+    """The smallest batch found that breaks a requirement, and the report of its last run."""
+
+    batch: ScenarioBatch
+    scenario: Scenario
+    report: FailureReport
+
+
+class InterplayMatrix:
+    """The scenarios of a session.
+
+    Args:
+        seed: Seeds the choice of scenarios.
+        effort: Share of the usual number of scenarios, in (0, 1].
+        groups, objects: Whether the plane claims whole groups, and carries object columns.
+    """
+
+    def __init__(self, seed: int, effort: float, *, groups: bool, objects: bool) -> None:
+        self.judged = 0  # scenarios that ran to their end
+        self._objects = objects
+        self._batches = planned(seed, max(1, round(SCENARIOS * effort)), groups)
+        self._seconds = self._plane_seconds = 0.0
+        self._over = False
+        self._works = True  # False once the plane has stopped working: nothing more is judged
+        self._failures: dict[str, InterplayFailure] = {}
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether there was no time for all scenarios."""
+        return self._late and not self._over
+
+    @property
+    def _late(self) -> bool:
+        return self._seconds > SEARCH_S or self._plane_seconds > PLANE_S
+
+    def failure_of(self, requirement: str, processes: Processes) -> InterplayFailure | None:
+        """Return the smallest scenario that breaks a requirement; None if none does."""
+        while requirement not in self._failures and self._works and not self._late:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._over = True
+                break
+            started, spent = time.monotonic(), processes.recording.plane_seconds
+            self._run(batch, processes)
+            self._seconds += time.monotonic() - started
+            self._plane_seconds += processes.recording.plane_seconds - spent
+        found = self._failures.get(requirement)
+        if found is None or not self._works:
+            return found
+        return _smaller(found, requirement, processes, self._objects)
+
+    def _run(self, batch: ScenarioBatch, processes: Processes) -> None:
+        processes.recording.restart(writes_source=False)
+        runs = _run_and_clear(batch, processes, self._objects)
+        for run in runs:
+            if run.difference is not None:
+                failure = _failure(batch, run, run.difference, processes)
+                self._failures.setdefault(run.difference.requirement, failure)
+        right = sum(run.difference is None for run in runs)
+        self.judged += right
+        self._works = right == len(runs) or processes.work()
+
+
+def planned(seed: int, count: int, groups: bool) -> Iterator[ScenarioBatch]:
+    """Yield the batches of so many scenarios; the first ones cover most, for a slow plane."""
+
+    def possible(random: Random) -> Scenario | None:
+        drawn = draw(random, groups)
+        return drawn if drawn.possible else None
+
+    random = Random(f"interplay {seed}")
+    chosen = islice(covering(random, possible, Scenario.targets), count)
+    while some := list(islice(chosen, WINDOW)):
+        yield from in_batches(some, BATCH)
+
+
+def _run_and_clear(batch: ScenarioBatch, processes: Processes, objects: bool) -> list[ScenarioRun]:
+    try:
+        return list(run_batch(batch, processes, objects))
+    finally:
+        processes.clear()
+
+
+def _failure(
+    batch: ScenarioBatch, run: ScenarioRun, found: Difference, processes: Processes
+) -> InterplayFailure:
+    return InterplayFailure(batch, run.scenario, FailureReport.of(found.error, processes.recording))
+
+
+def _smaller(
+    found: InterplayFailure, requirement: str, processes: Processes, objects: bool
+) -> InterplayFailure:
+    """Run the scenario alone and ever smaller ones, while they break the requirement."""
+    deadline = time.monotonic() + SHRINK_S
+
+    def failing(batch: ScenarioBatch) -> InterplayFailure | None:
+        processes.recording.restart(writes_source=True)
+        for run in _run_and_clear(batch, processes, objects):
+            if run.difference is not None and run.difference.requirement == requirement:
+                return _failure(batch, run, run.difference, processes)
+        return None
+
+    smallest: InterplayFailure = found
+    alone = failing(ScenarioBatch((found.scenario,), at_once=True))
+    if alone is None:
+        with suppress(StopIteration):
+            smallest = next(f for b in _fewer(found) if (f := failing(b)))
+        return smallest
+    progress = True
+    while progress:
+        progress = False
+        smallest = alone
+        for scenario in smallest.scenario.smaller():
+            if time.monotonic() > deadline:
+                break
+            if scenario.possible and (less := failing(ScenarioBatch((scenario,), at_once=True))):
+                alone, progress = less, True
+                break
+    return smallest
+
+
+def _fewer(found: InterplayFailure) -> Iterator[ScenarioBatch]:
+    """Yield the scenario beside one of its neighbours, then the whole batch again."""
+    for other in found.batch.scenarios:
+        if other is not found.scenario:
+            pair = tuple(s for s in found.batch.scenarios if s in {other, found.scenario})
+            yield ScenarioBatch(pair, found.batch.at_once)
+    yield found.batch

@@ -1,0 +1,236 @@
+"""``Scenario``: who looks at a partition, who changes it, and who looks again.
+
+A plane that keeps something in a process goes wrong only if that process has looked, another one
+has changed something since, and somebody looks again. A scenario is one such sequence. What each
+step reads or writes follows from the steps before it, so a scenario without one of its steps is a
+scenario too: that makes a failing one smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal, get_args
+
+#: What a process asks for. ``see`` are all looks that claim nothing, ``take`` claims of all rows,
+#: ``take_some`` other claims. ``wait`` begins a claim that must wake up at the change.
+Look = Literal[
+    "nothing", "see", "take", "take_some", "wait",
+    "read", "read_few", "read_missing", "status", "claim", "claim_some", "claim_later", "fetch",
+]  # fmt: skip
+
+#: Looks that consist of other looks.
+PARTS: Mapping[Look, tuple[Look, ...]] = {
+    "see": ("read", "read_few", "read_missing", "status"),
+    "take": ("claim", "fetch"),
+    "take_some": ("claim_some", "claim_later", "fetch"),
+}
+
+#: What a process does to the partition; ``changes.py`` makes the calls.
+Change = Literal[
+    "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
+    "overwrite_large", "change_dtype", "put_rows", "put_column", "put_nothing",
+    "tag", "tag_again", "tag_lengths", "clear_some", "clear_all", "clear_own", "reuse_ids",
+    "start_anew", "start_with_other_schema", "register_again", "claim", "claim_other_task",
+    "use_neighbour", "refused_put", "refused_read", "refused_claim", "refused_registration",
+]  # fmt: skip
+
+#: What the rows are: dense, jagged, in groups of two of which one lacks a row, or a megabyte.
+Layout = Literal["dense", "jagged", "groups", "large"]
+
+#: A process that attaches before the last look, or closes its client before it; in which role.
+Guest = Literal["none", "late", "writer", "looker", "changer"]
+
+#: The looks of drawn scenarios, the last ones twice; smaller scenarios have parts of them.
+FIRST_LOOKS: tuple[Look, ...] = ("nothing", "wait", "take_some", "see", "take", "see", "take")
+CHANGES: tuple[Change, ...] = get_args(Change)
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+GUESTS: tuple[Guest, ...] = get_args(Guest)
+
+#: The processes by number; the last one is the guest.
+PROCESSES = ("the owner", "attached 1", "attached 2", "attached 3")
+GUEST = 3
+
+#: Changes of one kind. A change is of the kind with its own name if none lists it.
+_KINDS: Mapping[str, tuple[Change, ...]] = {
+    "rewrite": (
+        "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
+        "overwrite_large", "change_dtype",
+    ),
+    "put": ("put_rows", "put_column"),
+    "tag": ("tag", "tag_again", "tag_lengths"),
+    "clear": ("clear_some", "clear_all"),
+    "start": ("start_anew", "start_with_other_schema"),
+    "claim": ("claim", "claim_other_task"),
+    "refused": (
+        "refused_put", "refused_read", "refused_claim", "refused_registration", "put_nothing",
+    ),
+}  # fmt: skip
+KIND_OF = {change: kind for kind, changes in _KINDS.items() for change in changes}
+
+#: How often the looker itself makes the second change, with what it knows from before the first.
+_ANSWERS = 0.2
+
+#: Changes that end a waiting claim.
+WAKING: tuple[Change, ...] = ("put_rows", "put_column")
+#: Changes that leave the partition as it is, so that a waiting claim keeps waiting.
+IDLE: tuple[Change, ...] = (
+    "put_nothing", "tag", "tag_again", "overwrite", "refused_put", "refused_read", "refused_claim",
+    "claim_other_task", "use_neighbour",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One sequence of looks and changes.
+
+    Attributes:
+        looks: What the looker asks for at first, and again between two changes.
+        changes: One or two changes.
+        registers, writes, looker, changers, last: The processes, by number, in their roles;
+            ``last`` looks at everything in the end.
+        guest: Which role a process has that joins late or leaves early.
+        dtype, order: Numbers that choose a column's dtype, and with which looks the end begins.
+    """
+
+    looks: Look
+    changes: tuple[Change, ...]
+    registers: int
+    writes: int
+    looker: int
+    changers: tuple[int, ...]
+    last: int
+    again: bool = True
+    guest: Guest = "none"
+    layout: Layout = "dense"
+    dtype: int = 0
+    order: int = 0
+
+    def relation(self, changer: int) -> tuple[object, ...]:
+        """Return which of the processes are the same, seen from one that makes a change."""
+        last = {self.looker: "looker", changer: "changer", GUEST: "guest"}
+        return (
+            self.writes == changer,
+            self.looker == changer,
+            self.writes == self.looker,
+            last.get(self.last, "another"),
+        )
+
+    @property
+    def possible(self) -> bool:
+        """Whether several processes take part, and what waits is woken."""
+        if self.looks == "wait":
+            idle = all(change in IDLE for change in self.changes[:-1])
+            if self.layout == "groups" or self.guest == "looker" or not idle:
+                return False
+            return self.changes[-1] in WAKING
+        return len({*self.changers, self.looker, self.last}) > 1
+
+    def targets(self) -> frozenset[tuple[object, ...]]:
+        """Return the combinations that the scenario covers."""
+        kinds = [KIND_OF.get(change, change) for change in self.changes]
+        covered: set[tuple[object, ...]] = {
+            ("chain", *kinds, len({*self.changers})),
+            ("look", self.looks, self.layout),
+            ("look", self.looks, self.guest),
+            ("who", self.registers, self.writes, self.looker),
+        }
+        knows = self.again and self.looks not in {"nothing", "wait"}
+        if knows and self.looker == self.changers[-1] != self.changers[0]:
+            covered.add(("answer", self.changes[0], kinds[-1], self.writes == self.looker))
+        for change, by in zip(self.changes, self.changers, strict=True):
+            covered.add(("who", self.looks, change, self.relation(by)))
+            covered.add(("guest", change, self.guest))
+            covered.add(("rows", change, self.layout, self.dtype % 2))
+            covered.add(("order", change, self.order))
+        return frozenset(covered)
+
+    def smaller(self) -> Iterator[Scenario]:
+        """Yield scenarios with less in them, those first that leave out most."""
+        if len(self.changes) > 1:
+            for kept in (1, 0):
+                one = replace(self, changes=(self.changes[kept],), changers=(self.changers[kept],))
+                yield one
+                if self.guest == "none":  # the looker may have seen it between the changes
+                    yield replace(one, last=self.looker)
+        if self.looks != "nothing":
+            yield replace(self, looks="nothing")
+        for part in PARTS.get(self.looks, ()):
+            yield replace(self, looks=part)
+        if self.again and len(self.changes) > 1:
+            yield replace(self, again=False)
+        if self.guest not in {"none", "late"}:
+            yield self.without_guest()
+        if self.layout != "dense":
+            yield replace(self, layout="dense")
+        if self.registers != 0:
+            yield replace(self, registers=0)
+        if self.writes not in {0, GUEST}:
+            yield replace(self, writes=0)
+
+    def without_guest(self) -> Scenario:
+        """Return the scenario with a process that stays in the place of the guest."""
+        stays = min({0, 1, 2} - {self.looker, *self.changers, self.last}, default=1)
+
+        def staying(process: int) -> int:
+            return stays if process == GUEST else process
+
+        return replace(
+            self,
+            guest="none",
+            writes=staying(self.writes),
+            looker=staying(self.looker),
+            changers=tuple(map(staying, self.changers)),
+            last=staying(self.last),
+        )
+
+    def describe(self) -> str:
+        """Return the steps in words, with the process that makes each."""
+        who = PROCESSES
+        steps = [f"{who[self.registers]} registers", f"{who[self.writes]} puts {self.layout} rows"]
+        look = f"{who[self.looker]} looks ({self.looks})"
+        if self.looks != "nothing":
+            steps.append(look)
+        for number, (change, by) in enumerate(zip(self.changes, self.changers, strict=True)):
+            if number and self.again and self.looks not in {"nothing", "wait"}:
+                steps.append(f"{look} again")
+            steps.append(f"{who[by]} makes the change {change}")
+        if self.guest == "late":
+            steps.append(f"{who[GUEST]} attaches")
+        elif self.guest != "none":
+            steps.append(f"{who[GUEST]} closes its client")
+        return "; ".join([*steps, f"{who[self.last]} looks at everything"])
+
+
+def draw(random: Random, groups: bool) -> Scenario:
+    """Draw a scenario, possible or not; ``groups``: whether the plane claims whole groups."""
+    layouts = [each for each in LAYOUTS if groups or each != "groups"]
+    guest = random.choice([*GUESTS, "none", "none", "none", "none", "late"])
+    chain = random.choice([1, 2, 2, 2, 2])
+    looks: Look = random.choice(FIRST_LOOKS)
+    changes = tuple(random.choice(CHANGES) for _ in range(chain))
+    if looks == "wait":
+        changes = (*(random.choice(IDLE) for _ in changes[1:]), random.choice(WAKING))
+
+    def process(role: str) -> int:
+        return GUEST if guest == role else random.randrange(GUEST)
+
+    looker, changers = process("looker"), tuple(process("changer") for _ in range(chain))
+    if chain > 1 and guest != "changer" and random.random() < _ANSWERS:
+        changers = (changers[0], looker)
+    staying = [each for each in (looker, looker, *changers, 0, 1, 2) if each != GUEST]
+    return Scenario(
+        looks=looks,
+        changes=changes,
+        registers=random.choice([0, 0, *range(GUEST)]),
+        writes=process("writer"),
+        looker=looker,
+        changers=changers,
+        last=GUEST if guest == "late" else random.choice(staying),
+        again=random.random() < 0.8,
+        guest=guest,
+        layout=random.choice(layouts),
+        dtype=random.randrange(4),
+        order=random.randrange(4),
+    )

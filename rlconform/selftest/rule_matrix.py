@@ -1,0 +1,90 @@
+"""The kill matrix of ``check-run``: which rule finds which defect of the trainer.
+
+The page of the self-test shows results in it; ``docs/trainer_defects.md`` what is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from rlconform.check_run.rules import ALL_RULES
+from rlconform.selftest.classify import GOOD, TrialResult
+from rlconform.selftest.kill_matrix import KillCell, Line
+
+if TYPE_CHECKING:
+    from rlconform.mutants.async_trainer.defect import TrainerDefect
+
+#: Names of the rules in the order of a report.
+RULES = tuple(rule.name for rule in ALL_RULES)
+
+
+def rule_lines(defects: Mapping[str, TrainerDefect], results: Iterable[TrialResult]) -> list[Line]:
+    """Return a row of the page for each defect that ran, in the order of its first rule."""
+    lines = [_line(defects[result.name], result) for result in results if result.name in defects]
+    return sorted(lines, key=lambda line: _place(defects[line.name]))
+
+
+def _line(defect: TrainerDefect, result: TrialResult) -> Line:
+    wrong = result.kind not in GOOD
+    detail = f"{result.kind} {result.detail}".strip() if wrong else result.detail
+    cells = [_cell(rule, defect, result) for rule in RULES]
+    seen = f"{', '.join(defect.found_by) or 'no rule'} · seen in {defect.seen}"
+    return Line(defect.name, defect.rationale, seen, detail, wrong, cells)
+
+
+def _cell(rule: str, defect: TrainerDefect, result: TrialResult) -> KillCell:
+    declared, found = rule in defect.found_by, rule in result.broken
+    if declared != found and rule not in defect.may:
+        says = f"found it too: {result.broken[rule]}" if found else "passed"
+        return KillCell("wrong", f"{rule} {says}")
+    if declared:
+        kind = "sole" if len(defect.found_by) == 1 and not defect.may else "killed"
+        return KillCell(kind, f"{rule}: {result.broken[rule]}")
+    return KillCell("may", f"{rule}: {result.broken[rule]}") if found else KillCell()
+
+
+def _place(defect: TrainerDefect) -> tuple[int, str]:
+    first = RULES.index(defect.found_by[0]) if defect.found_by else len(RULES)
+    return first, defect.name
+
+
+def render_rule_matrix(defects: Mapping[str, TrainerDefect]) -> str:
+    """Render what the defects declare as Markdown: the matrix, and what each does wrong."""
+    ordered = sorted(defects.values(), key=_place)
+    used = [rule for rule in RULES if any(rule in one.found_by for one in ordered)]
+    lines = [
+        f"| Defect | {' | '.join(used)} |",
+        f"| --- |{' --- |' * len(used)}",
+        *(_row(defect, used) for defect in ordered if not defect.hidden),
+        "",
+        "## What each does wrong",
+        "",
+        "| Defect | What the trainer does wrong | Seen in |",
+        "| --- | --- | --- |",
+        *(_about(defect) for defect in ordered if not defect.hidden),
+        "",
+        "## What no log can show",
+        "",
+        "| Defect | What the trainer does wrong | Why no rule finds it | Seen in |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {one.name} | {_first_line(one)} | {one.hidden} | {one.seen} |"
+            for one in ordered
+            if one.hidden
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(defect: TrainerDefect, rules: Iterable[str]) -> str:
+    marks = ("x" if r in defect.found_by else "(x)" if r in defect.may else "" for r in rules)
+    return f"| {defect.name} | {' | '.join(marks)} |"
+
+
+def _about(defect: TrainerDefect) -> str:
+    return f"| {defect.name} | {_first_line(defect)} | {defect.seen} |"
+
+
+def _first_line(defect: TrainerDefect) -> str:
+    return " ".join(defect.rationale.partition("\n\n")[0].split())
