@@ -63,20 +63,27 @@ class QueueTrainer(TrainPump):
 
     async def _batch(self, most: int, least: int, version: int) -> QueueBatch | None:
         """Wait for a batch, or until prompts were skipped that the step need not wait for."""
-        if self._buffer.ready_count < least:
-            self.idle.switch("no_ready_groups")
+        idle = asyncio.ensure_future(self._note_idle(least))
         get = asyncio.ensure_future(self._trajectories.get_batch(most, least, version))
         get.add_done_callback(_mark_seen)  # if this coroutine is cancelled, nobody reads its error
         skipped = asyncio.ensure_future(self._buffer.changed.until(lambda: bool(self._queue.lost)))
         try:
             await asyncio.wait([get, skipped], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            idle.cancel()
             self.idle.switch(None)
             skipped.cancel()
             if not get.done():
                 get.cancel()
         await asyncio.wait([get])  # a get at a time: the next one follows its cancellation
         return None if get.cancelled() else get.result()
+
+    async def _note_idle(self, least: int) -> None:
+        """Note why the trainer waits: for groups, and once they are ready, for the queue."""
+        if self._buffer.ready_count < least:
+            self.idle.switch("no_ready_groups")
+            await self._buffer.changed.until(lambda: self._buffer.ready_count >= least)
+        self.idle.switch("other")
 
 
 @dataclass(frozen=True)
