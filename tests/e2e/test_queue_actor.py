@@ -74,9 +74,10 @@ async def waits(client: QueueClient, *, puts: int = 0, gets: int = 0) -> None:
 
 def test_closing_wakes_everybody(start: Callable[..., QueueActorCalls]) -> None:
     async def putters() -> None:
-        client = QueueClient(start(1), "rollouter")
+        calls = start(1)
+        client = QueueClient(calls, "rollouter")
         assert await client.put(group("a")) is PutOutcome.ACCEPTED
-        waiting = [asyncio.ensure_future(client.put(group(name))) for name in "bc"]
+        waiting = [asyncio.ensure_future(QueueClient(calls, one).put(group(one))) for one in "bc"]
         await waits(client, puts=2)
         await client.close()
         errors = await soon(asyncio.gather(*waiting, return_exceptions=True))
