@@ -17,7 +17,7 @@ from rlconform.events.schema import Feature, RunStarted, StalenessBound, Stalene
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.checkpoint_folders import Checkpoints
 from rlconform.grpo.config import MasterConfig
-from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig, InOrderConfig
+from rlconform.grpo.config.async_rl import AsyncRLConfig, InOrderConfig
 from rlconform.grpo.events_actor import EventLogPlace
 from rlconform.grpo.run_events import RunEvents
 
@@ -67,7 +67,7 @@ def declared_run(config: MasterConfig, *, plane: bool) -> RunStarted:
 
 def declared_async_run(block: AsyncRLConfig, prompts: int, group_size: int) -> RunStarted:
     """Return what holds for a whole asynchronous run."""
-    bound = max_staleness(block)
+    bound = block.max_staleness(prompts)
     deadline = block.rollout_failure.generation_timeout_s
     return RunStarted(
         algorithm="grpo",
@@ -78,20 +78,9 @@ def declared_async_run(block: AsyncRLConfig, prompts: int, group_size: int) -> R
         else StalenessBound(definition=StalenessDefinition.START, bound=bound),
         mixed_versions=block.in_flight_weight_updates or block.partial_rollouts,
         prompts_once=True,
-        prompts_for_step=isinstance(block.sampler, InOrderConfig),
-        capacity=block.max_buffered_rollouts,
+        prompts_for_step=block.transport == "buffer" and isinstance(block.sampler, InOrderConfig),
+        capacity=block.slots(prompts),
         rollout_deadline_s=deadline,
         step_deadline_s=deadline + block.stall_watchdog.stall_timeout,
         features=[Feature.REWARD, Feature.SYNC, Feature.PLANE],
     )
-
-
-def max_staleness(block: AsyncRLConfig) -> int | None:
-    """Return the bound of the sampler in versions; None if only a custom one knows it."""
-    match block.sampler:
-        case CustomSamplerConfig():
-            return None
-        case InOrderConfig() as sampler:
-            return sampler.max_lookahead_versions
-        case sampler:
-            return sampler.max_staleness_versions

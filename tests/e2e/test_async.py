@@ -167,3 +167,15 @@ def test_it_learns_as_far_as_the_synchronous_run(
     assert statistics.fmean(rewards[:LAST]) < BAR / 2
     assert statistics.fmean(rewards[-LAST:]) > BAR
     assert max(staleness_of(run)) == window, "older weights were used, up to the bound"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("plane_name", ["ray_store", "transfer_queue/simple"], scope="module")
+def test_it_learns_over_the_trajectory_queue_as_well(
+    runs: Any, owner: DataPlaneClient, attach: Attach
+) -> None:
+    run = runs.plane(one_behind("async_rl.transport=queue"), owner, attach)
+    rewards = run.series("train/reward")
+    assert statistics.fmean(rewards[:LAST]) < BAR / 2
+    assert statistics.fmean(rewards[-LAST:]) > BAR
+    assert max(staleness_of(run)) == 1, "older weights were used, up to the bound"

@@ -43,7 +43,7 @@ class Server:
 
 @pytest.fixture
 def servers() -> Iterator[list[Server]]:
-    started = [Server(), Server("--end-after", "150")]
+    started = [Server(), Server("--chunk", "1", "--end-after", "60")]
     yield started
     for server in started:
         server.kill()

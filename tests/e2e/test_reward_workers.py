@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.actors import RunActors
-from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.compare_runs import run_to_end
+from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.failures import WorkerDied, WorkerLost
 from rlconform.grpo.models import character_tokenizer
 from rlconform.grpo.models.tiny import TINY_SIZES
@@ -28,6 +30,7 @@ from rlconform.grpo.rewards.model_scorer import ModelScorer
 from rlconform.grpo.rewards.reward_workers import RewardWorkers
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.tasks import PolicyTurn, Problem
+from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 pytestmark = pytest.mark.timeout(300)
@@ -66,8 +69,8 @@ def rows(count: int) -> list[RewardRequest]:
 
 
 def with_model(small: Callable[..., MasterConfig], *overrides: str) -> MasterConfig:
-    base = ("cluster.dp_size=1", "data_plane.enabled=false", "reward_model.enable=true")
-    return small("tiny_llama_copy", *base, *overrides)
+    base = ("cluster.dp_size=1", "cluster.timeout_s=250", "data_plane.enabled=false")
+    return small("tiny_llama_copy", *base, "reward_model.enable=true", *overrides)
 
 
 def start(config: MasterConfig) -> RunActors:
@@ -154,6 +157,26 @@ def test_a_worker_on_a_shared_pool_sleeps_while_rows_are_generated(
         assert asyncio.run(score_all(handles, config, rows(3))) == before  # a batch wakes it
     finally:
         actors.shutdown()
+
+
+def test_a_policy_learns_from_the_reward_model(runs: Any) -> None:  # noqa: ARG001 - starts Ray
+    """Its worker shares the rollout worker's core, and sleeps while rows are generated."""
+    overrides = (
+        "cluster.timeout_s=250",
+        "data_plane.enabled=false",
+        "reward_model.enable=true",
+        "reward_model.sleep_while_generating=true",
+    )
+    config = load_config("tiny_llama_copy", overrides)
+    actors = RunActors(
+        PolicyWorker, RolloutWorker, config.cluster, reward_model=config.reward_model
+    )
+    try:
+        rewards = run_to_end(LegacyTrainer(config, actors)).series("train/reward")
+    finally:
+        actors.shutdown()
+    assert fmean(rewards[:3]) < 0.4
+    assert fmean(rewards[-10:]) > 0.9
 
 
 def test_a_model_that_cannot_be_loaded_and_missing_workers_are_told(

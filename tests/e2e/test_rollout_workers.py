@@ -21,14 +21,14 @@ from rlconform.certify.target import open_target
 from rlconform.contract.fields import INPUT_IDS
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClusterConfig, MasterConfig
-from rlconform.grpo.failures import DataFailure, ModelFailure, TornWeights
+from rlconform.grpo.failures import DataFailure, ModelFailure, TornWeights, WorkerDied
 from rlconform.grpo.generation import GenerationEngine, ShouldStop, never_stop
+from rlconform.grpo.rewards.reward_workers import RewardWorkers
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS
 from rlconform.grpo.tasks import Problem, build_task
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerDied
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -56,8 +56,8 @@ class HeldWorker(PlaneRolloutWorker):
         self._release.set()
         self.held = False
 
-    def build(self, config: MasterConfig) -> None:
-        super().build(config)
+    def build(self, config: MasterConfig, reward_workers: RewardWorkers | None = None) -> None:
+        super().build(config, reward_workers)
         engine, generate = self.engine, self.engine.generate
 
         def generate_held(*args: Any, should_stop: ShouldStop = never_stop, **kwargs: Any) -> Any:

@@ -130,13 +130,13 @@ def _refused_put(part: SharedPartition, process: int) -> None:
     part.expect_refusal(
         "accepted",
         lambda: view.put(ids, [{"m": "refused"}], **columns),
-        "a put of two rows with one dict of tags to be rejected",
+        "a put of two rows with one dict of tags",
     )
 
 
 def _refused_read(part: SharedPartition, process: int) -> None:
     ids, view = [*part.live(), "nobody"], part.view(process)
-    what = f"an error for {ids}, as nobody is unknown"
+    what = f"a read of {ids}, as nobody is unknown,"
     part.expect_refusal("unknown", lambda: view.get(ids, LABELS), what)
 
 

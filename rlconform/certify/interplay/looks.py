@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation, expect_equal
 from rlconform.certify.interplay.row_versions import LABELS, LATER, MORE, ROWS
 from rlconform.certify.interplay.scenario import PARTS, Look
 from rlconform.certify.interplay.shared_partition import SharedPartition
@@ -71,7 +71,7 @@ def _fetch_held(part: SharedPartition, process: int) -> None:
         ids, fields = meta.sample_ids, list(meta.fields or [])
         due = part.model.readable(ids, fields)
         if due != "rows":
-            what = f"an error for the meta of {ids}, as some are {due}"
+            what = f"a read of the meta of {ids}, as some are {due},"
             part.expect_refusal(due, lambda m=meta: view.get_data(m), what)  # type: ignore[misc]
             continue
         with part.judging("fetched"):
@@ -88,8 +88,7 @@ def _status(part: SharedPartition, process: int) -> None:
         due = part.model.consumed(tasks)
         if due is not None:
             with part.judging("status"):
-                got = part.view(process).consumed(*tasks)
-            part.expect("status", got is due, f"the status of {tasks} to be {due}", got)
+                expect_equal(part.view(process).consumed(*tasks), due, f"the status of {tasks}")
 
 
 # -- claims --------------------------------------------------------------------------------------
@@ -105,10 +104,11 @@ def claim_ready(
     with part.judging("lost"):
         meta = part.view(process).claim(task, fields, size)
     judge_claim(part, task, fields, meta)
-    lost = sorted(set(ready) - set(meta.sample_ids))
-    due = f"{min(size, len(ready))} rows claimed for {task}, of {ready}"
-    enough = len(meta.sample_ids) == min(size, len(ready))
-    part.expect("lost", enough, due, f"{meta.sample_ids}, without {lost}")
+    with part.judging("lost"):
+        if size < len(ready):
+            expect_equal(len(meta.sample_ids), size, f"rows claimed for {task}, of {ready}:")
+        else:
+            expect_equal(sorted(meta.sample_ids), sorted(ready), f"rows claimed for {task}")
 
 
 def judge_claim(part: SharedPartition, task: str, fields: Sequence[str], meta: BatchMeta) -> None:

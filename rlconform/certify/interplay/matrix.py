@@ -19,14 +19,13 @@ from random import Random
 
 from rlconform.certify.interplay.covering import covering
 from rlconform.certify.interplay.processes import Processes
-from rlconform.certify.interplay.scenario import Scenario, draw
+from rlconform.certify.interplay.scenario import InterplayScenario, draw
 from rlconform.certify.interplay.scenario_run import (
     ScenarioBatch,
     ScenarioRun,
     in_batches,
     run_batch,
 )
-from rlconform.certify.interplay.shared_partition import Difference
 from rlconform.certify.properties.excerpt import FailureReport
 
 #: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
@@ -44,7 +43,7 @@ class InterplayFailure:
     """The smallest batch found that breaks a requirement, and the report of its last run."""
 
     batch: ScenarioBatch
-    scenario: Scenario
+    scenario: InterplayScenario
     report: FailureReport
 
 
@@ -95,8 +94,8 @@ class InterplayMatrix:
         processes.recording.restart(writes_source=False)
         runs = _run_and_clear(batch, processes, self._objects)
         for run in runs:
-            if run.difference is not None:
-                failure = _failure(batch, run, run.difference, processes)
+            if run.difference is not None and run.report is not None:
+                failure = InterplayFailure(batch, run.scenario, run.report)
                 self._failures.setdefault(run.difference.requirement, failure)
         right = sum(run.difference is None for run in runs)
         self.judged += right
@@ -106,12 +105,12 @@ class InterplayMatrix:
 def planned(seed: int, count: int, groups: bool) -> Iterator[ScenarioBatch]:
     """Yield the batches of so many scenarios; the first ones cover most, for a slow plane."""
 
-    def possible(random: Random) -> Scenario | None:
+    def possible(random: Random) -> InterplayScenario | None:
         drawn = draw(random, groups)
         return drawn if drawn.possible else None
 
     random = Random(f"interplay {seed}")
-    chosen = islice(covering(random, possible, Scenario.targets), count)
+    chosen = islice(covering(random, possible, InterplayScenario.targets), count)
     while some := list(islice(chosen, WINDOW)):
         yield from in_batches(some, BATCH)
 
@@ -123,12 +122,6 @@ def _run_and_clear(batch: ScenarioBatch, processes: Processes, objects: bool) ->
         processes.clear()
 
 
-def _failure(
-    batch: ScenarioBatch, run: ScenarioRun, found: Difference, processes: Processes
-) -> InterplayFailure:
-    return InterplayFailure(batch, run.scenario, FailureReport.of(found.error, processes.recording))
-
-
 def _smaller(
     found: InterplayFailure, requirement: str, processes: Processes, objects: bool
 ) -> InterplayFailure:
@@ -138,8 +131,9 @@ def _smaller(
     def failing(batch: ScenarioBatch) -> InterplayFailure | None:
         processes.recording.restart(writes_source=True)
         for run in _run_and_clear(batch, processes, objects):
-            if run.difference is not None and run.difference.requirement == requirement:
-                return _failure(batch, run, run.difference, processes)
+            found = run.difference is not None and run.difference.requirement == requirement
+            if found and run.report is not None:
+                return InterplayFailure(batch, run.scenario, run.report)
         return None
 
     smallest: InterplayFailure = found

@@ -1,4 +1,4 @@
-"""``Scenario``: who looks at a partition, who changes it, and who looks again.
+"""``InterplayScenario``: who looks at a partition, who changes it, and who looks again.
 
 A plane that keeps something in a process goes wrong only if that process has looked, another one
 has changed something since, and somebody looks again. A scenario is one such sequence. What each
@@ -82,7 +82,7 @@ IDLE: tuple[Change, ...] = (
 
 
 @dataclass(frozen=True)
-class Scenario:
+class InterplayScenario:
     """One sequence of looks and changes.
 
     Attributes:
@@ -146,14 +146,17 @@ class Scenario:
             covered.add(("order", change, self.order))
         return frozenset(covered)
 
-    def smaller(self) -> Iterator[Scenario]:
+    def smaller(self) -> Iterator[InterplayScenario]:
         """Yield scenarios with less in them, those first that leave out most."""
         if len(self.changes) > 1:
             for kept in (1, 0):
                 one = replace(self, changes=(self.changes[kept],), changers=(self.changers[kept],))
                 yield one
-                if self.guest == "none":  # the looker may have seen it between the changes
-                    yield replace(one, last=self.looker)
+                if self.guest in {
+                    "none",
+                    "late",
+                }:  # the looker may have seen it before
+                    yield replace(one, guest="none", last=self.looker)
         if self.looks != "nothing":
             yield replace(self, looks="nothing")
         for part in PARTS.get(self.looks, ()):
@@ -169,7 +172,7 @@ class Scenario:
         if self.writes not in {0, GUEST}:
             yield replace(self, writes=0)
 
-    def without_guest(self) -> Scenario:
+    def without_guest(self) -> InterplayScenario:
         """Return the scenario with a process that stays in the place of the guest."""
         stays = min({0, 1, 2} - {self.looker, *self.changers, self.last}, default=1)
 
@@ -203,7 +206,7 @@ class Scenario:
         return "; ".join([*steps, f"{who[self.last]} looks at everything"])
 
 
-def draw(random: Random, groups: bool) -> Scenario:
+def draw(random: Random, groups: bool) -> InterplayScenario:
     """Draw a scenario, possible or not; ``groups``: whether the plane claims whole groups."""
     layouts = [each for each in LAYOUTS if groups or each != "groups"]
     guest = random.choice([*GUESTS, "none", "none", "none", "none", "late"])
@@ -220,7 +223,7 @@ def draw(random: Random, groups: bool) -> Scenario:
     if chain > 1 and guest != "changer" and random.random() < _ANSWERS:
         changers = (changers[0], looker)
     staying = [each for each in (looker, looker, *changers, 0, 1, 2) if each != GUEST]
-    return Scenario(
+    return InterplayScenario(
         looks=looks,
         changes=changes,
         registers=random.choice([0, 0, *range(GUEST)]),

@@ -17,8 +17,9 @@ from rlconform.certify.interplay.changes import make_change
 from rlconform.certify.interplay.looks import judge_claim, look, look_at_everything
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.row_versions import LABELS, LATER, MORE
-from rlconform.certify.interplay.scenario import Change, Scenario
+from rlconform.certify.interplay.scenario import Change, InterplayScenario
 from rlconform.certify.interplay.shared_partition import Difference, SharedPartition
+from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import BatchMeta
 
@@ -27,16 +28,18 @@ from rlconform.contract import BatchMeta
 class ScenarioBatch:
     """Scenarios that run together; ``at_once``: step by step, else one after the other."""
 
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[InterplayScenario, ...]
     at_once: bool
 
 
 class ScenarioRun:
     """One run of a scenario, whose steps are called in the order in which they are written."""
 
-    def __init__(self, scenario: Scenario, processes: Processes, objects: bool) -> None:
+    def __init__(self, scenario: InterplayScenario, processes: Processes, objects: bool) -> None:
         self.scenario = scenario
         self.difference: Difference | None = None
+        self.report: FailureReport | None = None  # of the difference, with the calls until then
+        self._recording = processes.recording
         self._part = SharedPartition(scenario, processes, objects)
         self._settle_s = processes.timeouts.settle
         self._waiting: BackgroundCall | None = None
@@ -86,7 +89,12 @@ class ScenarioRun:
             try:
                 getattr(self, name)()
             except Difference as found:
-                self.difference = found
+                self.end(found)
+
+    def end(self, found: Difference) -> None:
+        """End the run with a difference."""
+        self.difference = found
+        self.report = FailureReport.of(found.error, self._recording)
 
     # -- a claim that waits ----------------------------------------------------------------------
 
@@ -159,15 +167,16 @@ def _move_guest(runs: Sequence[ScenarioRun], processes: Processes, late: bool) -
         if not processes.raised_by_plane(error):
             raise
         for run in runs:
-            run.difference = run.difference or Difference("LIFE-06" if late else "LIFE-02", error)
+            if run.difference is None:
+                run.end(Difference("LIFE-06" if late else "LIFE-02", error))
 
 
-def in_batches(scenarios: Sequence[Scenario], size: int) -> list[ScenarioBatch]:
+def in_batches(scenarios: Sequence[InterplayScenario], size: int) -> list[ScenarioBatch]:
     """Divide scenarios into batches, so that a batch has guests of one kind.
 
     Without guests, every other batch runs its scenarios one after the other.
     """
-    kinds: dict[str, list[Scenario]] = {}
+    kinds: dict[str, list[InterplayScenario]] = {}
     for each in scenarios:
         kind = each.guest if each.guest in {"none", "late"} else "leaves"
         kinds.setdefault(kind, []).append(each)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation, expect_rejection
 from rlconform.certify.interplay.attribution import Circumstances, Kind, requirement_of
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.row_versions import (
@@ -19,7 +19,7 @@ from rlconform.certify.interplay.row_versions import (
     ROWS,
     RowVersions,
 )
-from rlconform.certify.interplay.scenario import Scenario
+from rlconform.certify.interplay.scenario import InterplayScenario
 from rlconform.certify.interplay.shared_model import SharedModel
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import KVBatchMeta, Tags
@@ -44,7 +44,7 @@ class SharedPartition:
     ``objects``: the plane carries object columns.
     """
 
-    def __init__(self, scenario: Scenario, processes: Processes, objects: bool) -> None:
+    def __init__(self, scenario: InterplayScenario, processes: Processes, objects: bool) -> None:
         self.scenario, self._processes = scenario, processes
         self.group_size = 2 if scenario.layout == "groups" else 1
         self.model = SharedModel(self.group_size)
@@ -138,7 +138,7 @@ class SharedPartition:
             with self.judging("rows"):
                 self.compare(part.get(ids, *fields), ids, fields)
             return
-        what = f"an error for {list(fields)} of {list(ids)}, as some are {due}"
+        what = f"a read of {list(fields)} of {list(ids)}, as some are {due},"
         self.expect_refusal(due, lambda: part.get(ids, *fields), what)
 
     def compare(self, batch: object, ids: Sequence[str], fields: Sequence[str]) -> None:
@@ -149,15 +149,8 @@ class SharedPartition:
 
     def expect_refusal(self, kind: Kind, call: Callable[[], object], what: str) -> None:
         """Expect a call to raise, whatever the error."""
-        try:
-            result = call()
-        except Exception as error:
-            if isinstance(error, ContractViolation) or not self._processes.raised_by_plane(error):
-                raise
-            return
-        size = getattr(result, "batch_size", None)
-        got = "no error" if size is None else f"a batch of {tuple(size)}"
-        self.expect(kind, False, what, got)
+        with self.judging(kind):
+            expect_rejection(call, what)
 
 
 def _tag(key: str, sample_id: str, version: int) -> Tags | str | int:

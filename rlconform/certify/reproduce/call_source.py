@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 import types
 from collections.abc import Mapping, Sequence
@@ -21,9 +20,8 @@ from rlconform.contract import KVBatchMeta
 META_FIELDS = (
     "partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "extra_info", "tags",
 )  # fmt: skip
-_PLAIN = (bool, int, str, bytes, types.NoneType)
-#: Types whose values are written as ``repr`` writes them, also within a list.
-_OWN_SOURCE = frozenset(_PLAIN)
+#: Types whose values ``repr`` writes as source, also within a list or dict of nothing else.
+_OWN_SOURCE = frozenset({bool, int, str, bytes, types.NoneType})
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,8 @@ def call_source(
 
 def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
     """Return source of an equal value, or the name of the result that it is; else ``NoSource``."""
+    if type(value) in _OWN_SOURCE:
+        return repr(value)
     if results and id(value) in results and not isinstance(value, bool | int | str | None):
         return results[id(value)]
     if isinstance(value, ScriptExpression):
@@ -92,9 +92,7 @@ def _scalar(value: Any) -> str:
         return f"complex({literal(value.real)}, {literal(value.imag)})"
     if isinstance(value, np.generic):
         return f"np.{type(value).__name__}({literal(value.item())})"
-    if isinstance(value, torch.dtype) or (
-        type(value) in _PLAIN and not isinstance(value, enum.Enum)
-    ):
+    if isinstance(value, torch.dtype):
         return repr(value)
     if value is object:
         return "object"
@@ -105,10 +103,12 @@ def _scalar(value: Any) -> str:
 
 def _container(value: Any) -> str:
     if isinstance(value, dict):
+        if _OWN_SOURCE.issuperset(map(type, (*value, *value.values()))):  # tags
+            return repr(value)
         items = (f"{literal(key)}: {literal(held)}" for key, held in value.items())
         return f"{{{', '.join(items)}}}"
     if isinstance(value, list):
-        if {*map(type, value)} <= _OWN_SOURCE:  # ids, above all
+        if _OWN_SOURCE.issuperset(map(type, value)):  # ids, above all
             return repr(value)
         return f"[{_items(value)}]"
     if isinstance(value, tuple):

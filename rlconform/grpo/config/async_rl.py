@@ -7,10 +7,12 @@ it, or with ``async_rl: null``, a step generates its rows first and trains on th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -28,7 +30,8 @@ RENAMED = {
     "max_off_policy_steps": "use sampler.max_staleness_versions",
     "max_generation_failures": "use rollout_failure.max_infra_attempts_per_prompt",
     "partial_rollout": "use partial_rollouts",
-    "staleness_threshold": "use sampler.max_staleness_versions",
+    "staleness_threshold": "use sampler.max_staleness_versions, or queue.staleness_threshold",
+    "trigger_parameter_sync_step": "use queue.trigger_parameter_sync_step",
 }
 
 
@@ -85,6 +88,38 @@ SamplerConfig = Annotated[
 ]
 
 
+class QueueConfig(ConfigModel):
+    """Options of ``transport: queue``, under the names of rllm and verl, see ``grpo.queue``.
+
+    T is ``trigger_parameter_sync_step``, P the prompts of a step.
+    """
+
+    #: Groups in the queue; null for as many as may exist, so that the queue is never full.
+    capacity: PositiveInt | None = None
+    #: Of a full queue: whether a group waits for room, or is dropped and its prompt retried.
+    on_full: Literal["wait", "refuse"] = "wait"
+    #: By how much generation may be ahead: (1 + threshold) T P groups start between two syncs.
+    staleness_threshold: NonNegativeFloat = 1.0
+    trigger_parameter_sync_step: PositiveInt = 1  # steps from one weight sync to the next
+    #: The oldest weights that are trained on; null for the bound that follows from the quota.
+    max_staleness_versions: NonNegativeInt | None = None
+
+    def quota(self, prompts: int) -> int:
+        """Return the groups that may be open at once, those trained on since the sync included."""
+        ahead = 1 + Fraction(str(self.staleness_threshold))
+        return int(ahead * self.trigger_parameter_sync_step * prompts)
+
+    def bound(self, prompts: int) -> int:
+        """Return the bound on ``consumed - start``.
+
+        By default it is what a group has that no later one overtakes: at most ``quota - 1`` groups
+        are trained on between the sync before its start and itself.
+        """
+        if self.max_staleness_versions is not None:
+            return self.max_staleness_versions
+        return (self.quota(prompts) - 1) // prompts
+
+
 class RolloutFailureConfig(ConfigModel):
     """Budgets of failed rollouts, by the class of the failure, see ``rollout.failures``."""
 
@@ -114,7 +149,10 @@ class StallWatchdogConfig(ConfigModel):
 class AsyncRLConfig(ConfigModel):
     """Options of asynchronous training."""
 
-    sampler: SamplerConfig = InOrderConfig()
+    #: What is between rollouts and training: the replay buffer with a sampler, or a queue.
+    transport: Literal["buffer", "queue"] = "buffer"
+    sampler: SamplerConfig = InOrderConfig()  # of ``transport: buffer``
+    queue: QueueConfig = QueueConfig()  # of ``transport: queue``
     #: Ready groups with which a step begins to train; a step's prompts at most.
     min_groups_for_streaming_train: PositiveInt = 32
     max_inflight_prompts: PositiveInt = 32  # groups being generated at once
@@ -157,6 +195,40 @@ class AsyncRLConfig(ConfigModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_transport(self) -> AsyncRLConfig:
+        if self.transport == "buffer" and self.queue != QueueConfig():
+            raise ValueError("queue is a section of transport: queue: set it, or leave queue out")
+        if self.transport == "queue" and self.sampler != InOrderConfig():
+            raise ValueError(
+                "transport: queue has no sampler, it is first in, first out: leave sampler out, "
+                "and set queue.staleness_threshold"
+            )
+        return self
+
+    @property
+    def arrangement(self) -> str:
+        """What is between rollouts and training: ``queue``, or the sampler's name."""
+        return "queue" if self.transport == "queue" else self.sampler.name
+
+    def slots(self, prompts: int) -> int:
+        """Return the groups that may exist at once, for steps of ``prompts`` prompts."""
+        if self.transport == "queue":
+            return self.queue.quota(prompts)
+        return self.max_buffered_rollouts
+
+    def max_staleness(self, prompts: int) -> int | None:
+        """Return the bound on ``consumed - start``; None if only a custom sampler knows it."""
+        if self.transport == "queue":
+            return self.queue.bound(prompts)
+        match self.sampler:
+            case CustomSamplerConfig():
+                return None
+            case InOrderConfig() as sampler:
+                return sampler.max_lookahead_versions
+            case sampler:
+                return sampler.max_staleness_versions
+
 
 def check_async(block: AsyncRLConfig, prompts: int, updates_per_step: int) -> None:
     """Check the section against the step's size; ``ValueError`` says what to change.
@@ -168,6 +240,9 @@ def check_async(block: AsyncRLConfig, prompts: int, updates_per_step: int) -> No
             "asynchronous training makes one optimizer step per step: set "
             "policy.train_global_batch_size to null"
         )
+    if block.transport == "queue":
+        _check_queue(block, prompts)
+        return
     window = _window(block.sampler)
     if window is None:
         return
@@ -176,6 +251,37 @@ def check_async(block: AsyncRLConfig, prompts: int, updates_per_step: int) -> No
         raise ValueError(
             f"async_rl.max_buffered_rollouts is {block.max_buffered_rollouts}, and sampler "
             f"{block.sampler.name} needs at least {needed} for grpo.num_prompts_per_step {prompts}"
+        )
+
+
+def check_periods(block: AsyncRLConfig, periods: Mapping[str, int]) -> None:
+    """Check that what is due every so many steps is due after a weight sync.
+
+    The engines validate with the weights that they have, and a checkpoint has no half quota.
+    """
+    every = block.queue.trigger_parameter_sync_step
+    for name, period in periods.items():
+        if period % every:
+            raise ValueError(
+                f"{name} is {period}, not a multiple of async_rl.queue.trigger_parameter_sync_step "
+                f"{every}: validations and checkpoints are made after a weight sync"
+            )
+
+
+def _check_queue(block: AsyncRLConfig, prompts: int) -> None:
+    """Check that the queue can hold a chunk, and the slots a quota: else the run stops for ever."""
+    quota, capacity = block.queue.quota(prompts), block.queue.capacity
+    if block.max_buffered_rollouts < quota:
+        raise ValueError(
+            f"async_rl.max_buffered_rollouts is {block.max_buffered_rollouts}, and the queue's "
+            f"quota needs {quota}: (1 + staleness_threshold) x trigger_parameter_sync_step x "
+            "grpo.num_prompts_per_step"
+        )
+    chunk = min(block.min_groups_for_streaming_train, prompts)
+    if capacity is not None and capacity < chunk:
+        raise ValueError(
+            f"async_rl.queue.capacity is {capacity}, and a step takes {chunk} groups at once: "
+            "raise it, or lower async_rl.min_groups_for_streaming_train"
         )
 
 

@@ -31,10 +31,19 @@ class DataConfig(ConfigModel):
     shuffle: bool = True
     system_prompt: str | None = None  # first message of every problem
 
+    #: Tools that the policy may call between its turns, see ``grpo.tools``.
+    tools: list[Literal["calculator", "retrieval"]] = Field(default_factory=list)
+    #: How calls are written: JSON in ``<tool_call>`` tags, or ``?3+4`` for the tiny tokenizer.
+    tool_format: Literal["hermes", "digits"] = "hermes"
+    retrieval_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    max_repeated_calls: NonNegativeInt = 1  # of a row; one more ends it
+
     @model_validator(mode="after")
     def _check_task(self) -> Self:
         if self.min_length > self.max_length:
             raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}")
+        if "retrieval" in self.tools and self.retrieval_url is None:
+            raise ValueError("the tool retrieval needs data.retrieval_url")
         if self.task == "jsonl" and not self.path:
             raise ValueError("task jsonl needs a path")
         return self

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from rlconform.backends.config import DataPlaneConfig, parse_data_plane
 from rlconform.grpo.config.algorithm import GRPOConfig
-from rlconform.grpo.config.async_rl import AsyncRLConfig, check_async
+from rlconform.grpo.config.async_rl import AsyncRLConfig, check_async, check_periods
 from rlconform.grpo.config.base import ConfigModel
 from rlconform.grpo.config.infrastructure import (
     CheckpointingConfig,
@@ -91,6 +91,10 @@ class MasterConfig(ConfigModel):
             raise ValueError("async_rl needs a data plane: set data_plane.enabled: true")
         updates = self.grpo.rows_per_step // self.train_global_batch_size
         check_async(self.async_rl, self.grpo.num_prompts_per_step, updates)
+        periods = {"grpo.val_period": self.grpo.val_period}
+        if self.checkpointing.enabled:
+            periods["checkpointing.save_period"] = self.checkpointing.save_period
+        check_periods(self.async_rl, periods)
         name, prompts = self.grpo.adv_estimator.name, self.grpo.num_prompts_per_step
         chunk = self.async_rl.min_groups_for_streaming_train
         if name == "reinforce_plus_plus" and chunk < prompts:

@@ -24,6 +24,7 @@ FAILURE_OF = {
     DropReason.STALE: Failure.STALE,
     DropReason.ABORTED_STALE: Failure.STALE,
     DropReason.ABORTED_SYNC: Failure.STALE,
+    DropReason.OVERLOAD: Failure.INFRA,
 }
 #: The reason under which a failed attempt is dropped.
 REASON_OF = {

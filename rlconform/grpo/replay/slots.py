@@ -40,6 +40,7 @@ class DropReason(Enum):
     INFRA_FAILURE = "infra_failure"
     DATA_FAILURE = "data_failure"
     MODEL_FAILURE = "model_failure"
+    OVERLOAD = "overload"  # the trajectory queue was full
     REWARD_FAILURE = "reward_failure"  # too few of its rows have a reward
     RESTART = "restart"  # its rows were lost with the plane
     SHUTDOWN = "shutdown"
@@ -48,7 +49,7 @@ class DropReason(Enum):
 class Failure(Enum):
     """The class of an attempt's failure; each class has a budget of retries."""
 
-    INFRA = "infra"  # an actor or the plane was lost, or the deadline passed
+    INFRA = "infra"  # an actor or the plane was lost or full, or the deadline passed
     DATA = "data"  # the task refused the prompt, or raised
     MODEL = "model"  # the policy wrote nothing, or NaN
     REWARD = "reward"  # too few of the group's rows got a reward

@@ -23,7 +23,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Generic, Protocol, TypeVar
 
 Q = TypeVar("Q")
@@ -222,8 +222,8 @@ class BatchingExecutor(Generic[Q, A]):
                     parts.extendleft((part[middle:], part[:middle]))
         except RunnerLost as error:
             self._lose(lane, error, [pending for part in parts for pending in part])
-        except asyncio.CancelledError:
-            _cancel(batch)
+        except asyncio.CancelledError:  # the event loop ends
+            self._abandon(batch)
             raise
         finally:
             lane.batches -= 1
@@ -269,6 +269,15 @@ class BatchingExecutor(Generic[Q, A]):
         self._returned.clear()
         self._queue.clear()
 
+    def _abandon(self, batch: list[_Pending[Q, A]]) -> None:
+        """Cancel what is not answered: no task may begin any more."""
+        self._closed = True
+        self._refuse_waiting()
+        for pending in _unanswered((*batch, *chain(*self._returned), *self._queue)):
+            pending.answer.cancel()
+        self._returned.clear()
+        self._queue.clear()
+
     def _refuse_waiting(self) -> None:
         for pending in self._waiting:
             if not pending.placed.done():
@@ -296,8 +305,3 @@ def _fail(batch: Iterable[_Pending[Q, A]], error: BatchingError, cause: BaseExce
     error.__cause__ = cause
     for pending in _unanswered(batch):
         pending.answer.set_exception(error)
-
-
-def _cancel(batch: Iterable[_Pending[Q, A]]) -> None:
-    for pending in _unanswered(batch):
-        pending.answer.cancel()

@@ -6,7 +6,8 @@
 
 Who waits: a request for one of ``max_concurrent`` slots, then for the scorer, ``timeout_s`` at
 most. Nothing waits for a scorer that is late: its answer is dropped, and the row has failed. The
-loop outlives what a scorer raises, ``SystemExit`` included.
+loop outlives what a scorer raises, ``SystemExit`` included. ``WorkerLost`` is not the failure of a
+row: no other row can be scored either, so it is raised where the row is waited for.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import suppress
 
 from rlconform.events.schema import RewardFailureCause
 from rlconform.grpo.config.rewards import RewardLoopConfig
-from rlconform.grpo.failures import RewardFailure
+from rlconform.grpo.failures import RewardFailure, WorkerLost
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
 from rlconform.grpo.rewards.outcome import FailedReward, RewardOutcome, checked
 from rlconform.grpo.rewards.task_rule import TaskRule, components_of
@@ -106,7 +107,10 @@ class RewardLoop:
 def _outcome_of(scoring: asyncio.Future[Reward], request: RewardRequest) -> RewardOutcome:
     if scoring.cancelled():
         return FailedReward(RewardFailureCause.RAISED, "the scorer cancelled its own call")
-    if (error := scoring.exception()) is not None:
+    error = scoring.exception()
+    if isinstance(error, WorkerLost):
+        raise error
+    if error is not None:
         return FailedReward.of(error)
     try:
         return checked(scoring.result(), request)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from math import isfinite
 
+from rlconform.events.schema import RewardFailureCause
 from rlconform.grpo.config import RewardModelConfig
 from rlconform.grpo.failures import RewardFailure, WorkerLost
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
@@ -55,9 +56,14 @@ class ModelScorer(RewardScorer):
         except NoRunnerLeft as error:
             raise WorkerLost(f"no reward worker is left: {error}") from error
         except BatchingError as error:
-            raise RewardFailure(f"{row.sample_id!r} has no score: {error}") from error
+            raise RewardFailure(
+                f"{row.sample_id!r} has no score: {error}", cause=RewardFailureCause.UNAVAILABLE
+            ) from error
         if not isfinite(score.value):
-            raise RewardFailure(f"{row.sample_id!r} has the score {score.value}")
+            raise RewardFailure(
+                f"{row.sample_id!r} has the score {score.value}",
+                cause=RewardFailureCause.NOT_FINITE,
+            )
         return Reward(score.sample_id, score.attempt, score.value)
 
     async def close(self) -> None:

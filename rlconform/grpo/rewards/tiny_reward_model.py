@@ -17,8 +17,10 @@ sequence classification Llama of transformers, of the sizes of ``tiny-llama``:
 
 A head looks a fixed number of tokens back by rotating its query before RoPE does. The feature ONE
 is so much larger than all others that RMSNorm divides every token by nearly the same number, which
-makes it linear. The seed draws small random weights, which are added; they change a score by some
-hundredths.
+makes it linear. Scores of equally good rows differ by less than 2e-6: GRPO divides by the standard
+deviation of a group, and would make a large advantage of a small difference. Therefore the seed
+adds no noise to the weights. It draws in which order the features are in the hidden state, so
+models of two seeds have other weights and the same scores.
 """
 
 from __future__ import annotations
@@ -44,9 +46,8 @@ _DIGIT_BEFORE = _AFTER_ASSISTANT + 1  # ten dimensions
 _FIRST = _DIGIT_BEFORE + len(_DIGITS)
 _FOUND, _BEFORE, _EXACT = _FIRST + 1, _FIRST + 2, _FIRST + 3
 
-_SIZE_OF_ONE = 100.0  # other features are 0 or 1
+_SIZE_OF_ONE = 1000.0  # other features are 0 or 1
 _SHARP = 40.0  # difference of attention scores that leaves nothing to other tokens; slope of gates
-_NOISE = 1e-3
 
 _HEAD_DIM: int = TINY_SIZES["head_dim"]  # with one key-value head for two heads
 _ROPE_BASE = 10_000.0
@@ -60,15 +61,15 @@ def tiny_reward_model(seed: int) -> PreTrainedModel:
     assert CHARACTERS.startswith("0123456789")
     sizes = {**TINY_SIZES, "num_labels": 1, "rope_theta": _ROPE_BASE}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForSequenceClassification.from_config(  # type: ignore[no-untyped-call]
             LlamaConfig(**sizes), attn_implementation="eager"
         )
-        for name, weight in model.named_parameters():
-            if "norm" not in name:
-                torch.nn.init.normal_(weight, std=_NOISE)
+    weights = {name: each for name, each in model.named_parameters() if "norm" not in name}
     with torch.no_grad():
-        _set_weights(dict(model.named_parameters()))
+        for weight in weights.values():
+            weight.zero_()
+        _set_weights(weights)
+        _shuffle(weights, seed)
     model.train(False)
     return model
 
@@ -122,7 +123,7 @@ class _Layer:
 
 
 def _set_weights(weights: Mapping[str, Tensor]) -> None:
-    """Add the weights that the docstring of this module describes to those that are there."""
+    """Set the weights that the docstring of this module describes; the others are 0."""
     embedding = weights["model.embed_tokens.weight"]
     embedding[:, :VOCABULARY] += torch.eye(VOCABULARY)
     embedding[:, _ONE] += _SIZE_OF_ONE
@@ -142,3 +143,12 @@ def _set_weights(weights: Mapping[str, Tensor]) -> None:
     second.multiply(0, (_BEFORE, _END), _ONE, _EXACT)
 
     weights["score.weight"][0, [_FOUND, _EXACT]] += _UNIT / 2
+
+
+def _shuffle(weights: Mapping[str, Tensor], seed: int) -> None:
+    """Put the dimensions of the hidden state in an order that the seed draws."""
+    size: int = TINY_SIZES["hidden_size"]
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+    for name, weight in weights.items():
+        writes_hidden = name.endswith(("o_proj.weight", "down_proj.weight"))
+        weight.copy_(weight[order] if writes_hidden else weight[:, order])

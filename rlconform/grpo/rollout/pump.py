@@ -13,7 +13,7 @@ runs if the task was cancelled before it began, so that nothing stays counted as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial as bind
 from typing import Any, Protocol
@@ -112,7 +112,7 @@ class RolloutPump:
     async def run(self) -> None:
         """Dispatch until cancelled; raise the first error that ends the run."""
         self._fatal = asyncio.get_running_loop().create_future()
-        loops = [asyncio.ensure_future(loop) for loop in (self._admit(), self._launch())]
+        loops = [asyncio.ensure_future(loop) for loop in self._loops()]
         try:
             done, _ = await asyncio.wait([*loops, self._fatal], return_when=asyncio.FIRST_EXCEPTION)
             for ended in done:
@@ -183,6 +183,9 @@ class RolloutPump:
         self.idle.switch(None)
         left = self._buffer.slots(SlotState.RESERVED, SlotState.READY, SlotState.TRAINING)
         await self._buffer.remove([slot.group_id for slot in left], DropReason.SHUTDOWN)
+
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._admit(), self._launch()]
 
     async def _admit(self) -> None:
         """Dispatch the prompts of one step after the other, as the sampler admits them."""

@@ -9,8 +9,8 @@ A turn is answered as soon as its last token is there, while other rows go on; s
 called, in the thread that generates, which must not wait there.
 
 Several threads may use one loop. They generate at the same time (the engine's lock lets them take
-turns token by token), and take turns at the tokenizer and the task, because the tokenizers of
-transformers are not safe for threads.
+turns token by token), and take turns at the tokenizer, because those of transformers are not safe
+for threads. A task may wait in ``respond``, for a tool, while other threads go on.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class TurnLoop:
         row.truncated = truncated
         with self._text_lock:
             row.log = policy_turn(self._tokenizer, row.log, response.token_ids)
-            row.turns.append(PolicyTurn(row.log[-1]["content"], ended=not truncated))
-            self._respond(row)
+        row.turns.append(PolicyTurn(row.log[-1]["content"], ended=not truncated))
+        self._respond(row)
 
     def _respond(self, row: RolloutRow) -> None:
         """Add the environment's answer and, unless the row ends, its observation."""
@@ -173,7 +173,8 @@ class TurnLoop:
         row.done = answer.observation is None or row.truncated
         if answer.observation is None or row.done:
             return
-        answered = environment_turn(self._tokenizer, row.log, answer.observation)
+        with self._text_lock:
+            answered = environment_turn(self._tokenizer, row.log, answer.observation)
         if len(row.turns) == self._max_turns or len(log_input_ids(answered)) > self._max_prompt:
             row.done = True  # no policy turn would follow the observation
         else:

@@ -13,12 +13,15 @@ from tempfile import TemporaryDirectory
 
 from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.event_log import declared_async_run
+from rlconform.grpo.queue.queue_actor import QueueActor
+from rlconform.grpo.queue.queue_controller import QueueController, queue_arguments
 from rlconform.grpo.replay.budget import StepTooSmall, TooManySkippedPrompts
 from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.rollout.pump import TooManyUniformGroups
 from rlconform.grpo.run_events import RunEnd
 from rlconform.grpo.simulation.engines import GROUP
 from rlconform.grpo.simulation.loop import simulate
+from rlconform.grpo.simulation.queue_calls import SimulatedCalls
 from rlconform.grpo.simulation.world import PARTITION, World
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
 from rlconform.grpo.trainers.saved_rows import load_rows, save_rows
@@ -36,6 +39,7 @@ class SimulatedOutcome:
     controller: AsyncController | None  # None if the run ended with an error
     metrics: list[dict[str, float]]
     error: Exception | None = None
+    queue: QueueActor | None = None  # of the last part, with ``transport: queue``
 
 
 class SimulatedRun:
@@ -47,6 +51,7 @@ class SimulatedRun:
         self._config, self._world, self._prompts, self._steps = config, world, prompts, steps
         self._rows = rows
         self.metrics: list[dict[str, float]] = []
+        self.queue: QueueActor | None = None
 
     async def part(
         self, first: int, last: int, text: str | None
@@ -79,9 +84,15 @@ class SimulatedRun:
         size = RunSize(
             self._prompts, GROUP, self._steps, PARTITION, max_uniform_in_a_row=3 * self._prompts
         )
-        world = self._world
-        return AsyncController(
-            self._config, size, world.ports(), version=version, events=world.events
+        world, config = self._world, self._config
+        if config.transport == "buffer":
+            return AsyncController(
+                config, size, world.ports(), version=version, events=world.events
+            )
+        self.queue = QueueActor(*queue_arguments(config, self._prompts))
+        calls = SimulatedCalls(self.queue, world.queue_s, world.faults.queue_dies_at)
+        return QueueController(
+            config, size, world.ports(), calls, version=version, events=world.events
         )
 
     def _save(self, controller: AsyncController) -> str:
@@ -119,5 +130,5 @@ def run_steps(
             try:
                 saved, controller = simulate(run.part(first, last, saved))
             except TYPED_ERRORS as error:
-                return SimulatedOutcome(world, None, run.metrics, error)
-    return SimulatedOutcome(world, controller, run.metrics)
+                return SimulatedOutcome(world, None, run.metrics, error, run.queue)
+    return SimulatedOutcome(world, controller, run.metrics, queue=run.queue)

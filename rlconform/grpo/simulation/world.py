@@ -55,6 +55,7 @@ class Faults:
     deaths: set[str] = field(default_factory=set)  # the worker that generates it dies
     chunks: set[int] = field(default_factory=set)
     transfers: set[int] = field(default_factory=set)
+    queue_dies_at: float | None = None  # seconds of the run's part
 
 
 @dataclass
@@ -68,6 +69,7 @@ class World:
     worker_count: int = 1
     log: SimulatedLog = field(default_factory=lambda: SimulatedLog(None))
     open_plane: OpenPlane = memory_plane
+    queue_s: float = 0.01  # mean of a way to the trajectory queue, or back
     engine_version: int = 0
     position: int = 0
     starts: dict[str, int] = field(default_factory=dict)  # the engine's version, seen at the start

@@ -6,6 +6,7 @@ from rlconform.grpo.tasks.dataloader import Dataloader
 from rlconform.grpo.tasks.digits import DigitTask
 from rlconform.grpo.tasks.guess_digit import GuessDigit
 from rlconform.grpo.tasks.jsonl import JSONLines
+from rlconform.grpo.tasks.with_tools import TaskWithTools
 
 __all__ = [
     "Dataloader",
@@ -26,4 +27,5 @@ def build_task(config: DataConfig, seed: int, split: Split = "train") -> Rollout
     The seed determines synthetic problems, and the order of a file's problems. ``ConfigError`` if
     the file can't be used, or if ``val`` has no file.
     """
-    return _TASKS.get(config.task, DigitTask)(config, seed, split)
+    task = _TASKS.get(config.task, DigitTask)(config, seed, split)
+    return TaskWithTools(task, config, seed, split) if config.tools else task

@@ -77,7 +77,10 @@ class RolloutTask(ABC):
 
     @abstractmethod
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """Reward the policy's last turn, and continue the row with an observation or end it."""
+        """Reward the policy's last turn, and continue the row with an observation or end it.
+
+        Several threads may call it at once.
+        """
 
     @abstractmethod
     def _question_and_answer(self, index: int) -> tuple[str, str]:

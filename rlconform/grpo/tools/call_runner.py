@@ -37,7 +37,7 @@ class CallRunner:
         try:
             _, calls = self._form.parse(text)
         except MalformedCall as error:
-            return CallResults(str(error), failed=1)
+            return CallResults(self._form.error(str(error)), failed=1)
         if not calls:
             return CallResults(None)
         made = {call.key for before in earlier for call in self._calls(before)}
@@ -46,7 +46,8 @@ class CallRunner:
         for call in calls:
             if call.key in made:
                 repeated += 1
-                answers.append(f"expected a new call; {call.name} was called like this before")
+                again = f"expected a new call; {call.name} was called like this before"
+                answers.append(self._form.error(again))
                 continue
             made.add(call.key)
             ran += 1
@@ -54,8 +55,14 @@ class CallRunner:
                 answers.append(self._run(call))
             except ToolError as error:
                 failed += 1
-                answers.append(str(error))
+                answers.append(self._form.error(str(error)))
         return CallResults(self._separator.join(answers), ran, repeated, failed)
+
+    def repeated(self, text: str, earlier: Sequence[str]) -> int:
+        """Count the calls of a text that were made in earlier texts, or twice in it."""
+        made = [call.key for before in earlier for call in self._calls(before)]
+        keys = [call.key for call in self._calls(text)]
+        return sum(key in {*made, *keys[:number]} for number, key in enumerate(keys))
 
     def _calls(self, text: str) -> list[ToolCall]:
         try:

@@ -67,6 +67,10 @@ class ToolFormat(ABC):
         ]
         return self.render(message["content"], calls)
 
+    def error(self, text: str) -> str:
+        """Return what the policy reads instead of a result; by default the error's text."""
+        return text
+
     @abstractmethod
     def parse(self, text: str) -> tuple[str, list[ToolCall]]:
         """Split a text into what is no call, and its calls; ``MalformedCall`` for a wrong call."""
@@ -119,9 +123,16 @@ class HermesCalls(ToolFormat):
 
 
 class DigitCalls(ToolFormat):
-    """``?3+4`` is a call of the calculator, for tokenizers that know digits and signs only."""
+    """``?3+4`` is a call of the calculator, for tokenizers that know digits and signs only.
+
+    A call that has no result is answered by ``?``.
+    """
 
     _MARK, _TOOL, _ARGUMENT = "?", "calculator", "expression"
+
+    def error(self, text: str) -> str:  # noqa: ARG002 - the tokenizer knows no letters
+        """Return the mark."""
+        return self._MARK
 
     def parse(self, text: str) -> tuple[str, list[ToolCall]]:
         """Read at most one call, which is the whole text."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.checkpoint import SavedRun, next_attempts
-from rlconform.grpo.replay.samplers import build_sampler
+from rlconform.grpo.replay.samplers import StalenessSampler, build_sampler
 from rlconform.grpo.replay.slots import GroupRecord, SlotState
 from rlconform.grpo.replay.versions import staleness_metrics
 from rlconform.grpo.rollout.prompt_queue import TakeProblems
@@ -72,20 +72,20 @@ class AsyncController:
         self.version = version
         self._options, self._size, self._ports = options, size, ports
         self.buffer = ReplayBuffer(
-            options.max_buffered_rollouts,
+            options.slots(size.prompts_per_step),
             size.group_size,
             size.partition_id,
             ports.clear_rows,
             events,
         )
-        self._sampler = build_sampler(options.sampler, self.buffer)
-        self.pump = RolloutPump(
+        self._sampler = self._build_sampler()
+        self.pump = self._pump_kind()(
             ports.take_problems,
             self.buffer,
             self._sampler,
             ports.generate,
             ports.abort,
-            lambda: self.version,
+            self._start_version,
             PumpOptions(
                 size.prompts_per_step,
                 size.max_steps,
@@ -96,7 +96,7 @@ class AsyncController:
             ),
             ports.is_uniform,
         )
-        self._train = TrainPump(
+        self._train = self._train_pump_kind()(
             self.buffer,
             self._sampler,
             self.pump.queue,
@@ -105,7 +105,7 @@ class AsyncController:
             min_groups=options.min_groups_for_streaming_train,
             failures=options.rollout_failure,
         )
-        self._sync = WeightSync(
+        self._sync = self._sync_kind()(
             self.pump,
             self.buffer,
             self._sampler,
@@ -191,6 +191,22 @@ class AsyncController:
             next_attempts(saved.unfinished), saved.dispatched, saved.skipped, dict(saved.lost)
         )
         self._sampler.set_dispatch_index(saved.batches)
+
+    def _build_sampler(self) -> StalenessSampler:
+        return build_sampler(self._options.sampler, self.buffer)
+
+    def _pump_kind(self) -> Callable[..., RolloutPump]:
+        return RolloutPump
+
+    def _train_pump_kind(self) -> Callable[..., TrainPump]:
+        return TrainPump
+
+    def _sync_kind(self) -> Callable[..., WeightSync]:
+        return WeightSync
+
+    def _start_version(self) -> int:
+        """Return the engines' version, with which a generation starts now."""
+        return self.version
 
     async def _step(self) -> tuple[TrainedStep, dict[str, float]]:
         clock = asyncio.get_running_loop().time

@@ -39,12 +39,15 @@ from rlconform.grpo.algorithm.advantages import group_baseline
 from rlconform.grpo.config import GRPOConfig, MasterConfig
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.plane_traffic import Attach
+from rlconform.grpo.queue.queue_client import QueueActorCalls
+from rlconform.grpo.queue.queue_controller import QueueController, queue_arguments
 from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.replay.slots import GroupRecord
 from rlconform.grpo.rollout.group_port import GroupPort
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted
 from rlconform.grpo.rollout.worker import RowSummary
+from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.tasks import Problem, build_task
 from rlconform.grpo.trainers.async_controller import (
     AsyncController,
@@ -87,26 +90,23 @@ class AsyncPlaneTrainer(Trainer):
         )
         self._steps = StreamingStep(self.policy, config, self.timer)
         self._port = GroupPort(actors, TRAIN_PARTITION, self.events)
-        self._controller = AsyncController(
-            config.async_rl,
-            RunSize(
-                grpo.num_prompts_per_step,
-                grpo.num_generations_per_prompt,
-                self._last_step,
-                TRAIN_PARTITION,
-                grpo.dynamic_sampling_max_gen_batches * grpo.num_prompts_per_step,
-            ),
-            Ports(
-                self._loader.take,
-                self._generate,
-                self._port.abort,
-                self._steps,
-                self._transfer,
-                self._clear_rows,
-                self._is_uniform,
-            ),
-            events=self.events,
+        size = RunSize(
+            grpo.num_prompts_per_step,
+            grpo.num_generations_per_prompt,
+            self._last_step,
+            TRAIN_PARTITION,
+            grpo.dynamic_sampling_max_gen_batches * grpo.num_prompts_per_step,
         )
+        ports = Ports(
+            self._loader.take,
+            self._generate,
+            self._port.abort,
+            self._steps,
+            self._transfer,
+            self._clear_rows,
+            self._is_uniform,
+        )
+        self._controller = build_controller(config, size, ports, self.events)
         self._loop = asyncio.Runner()
         self._loop_is_open = True
         self._threads = CallThreads()
@@ -254,6 +254,19 @@ class AsyncPlaneTrainer(Trainer):
         rewards = torch.tensor([reward for reward in given if reward is not None])
         _, std = group_baseline(rewards, ["group"] * len(rewards))
         return bool(std[0] <= self.config.grpo.dynamic_sampling_std_tolerance)
+
+
+def build_controller(
+    config: MasterConfig, size: RunSize, ports: Ports, events: RunEvents
+) -> AsyncController:
+    """Create the controller of the configured transport; that of a queue starts its actor."""
+    options = config.async_rl
+    assert options is not None  # checked at the start
+    if options.transport == "buffer":
+        return AsyncController(options, size, ports, events=events)
+    arguments = queue_arguments(options, size.prompts_per_step)
+    queue = QueueActorCalls.start(*arguments, config.cluster.timeout_s)
+    return QueueController(options, size, ports, queue, events=events)
 
 
 def last_step(config: GRPOConfig, problems: int | None) -> int:

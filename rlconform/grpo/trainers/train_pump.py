@@ -112,6 +112,20 @@ class TrainPump:
 
     async def _take_chunk(self, step: TrainedStep, version: int) -> None:
         """Train on ready groups, or wait until something has changed."""
+        chunk = await self._take(step, version)
+        if chunk is None:
+            return
+        taken, meta = chunk
+        self._events.selected([slot.group_id for slot in taken], version)
+        versions = [slot.versions(consumed=version) for slot in taken]
+        self._sweep(taken, versions)
+        await self._steps.chunk(taken, meta)
+        step.slots += taken
+        step.versions += versions
+        step.chunks += 1
+
+    async def _take(self, step: TrainedStep, version: int) -> tuple[list[Slot], KVBatchMeta] | None:
+        """Take groups for the step; after a wait without any, return None."""
         missing = step.wanted - len(step.slots)
         seen = self._buffer.changed.count
         step.evicted += await self._sampler.evict(current_train_weight=version)
@@ -126,15 +140,8 @@ class TrainPump:
                 await self._buffer.changed.until(lambda: self._buffer.changed.count != seen)
             finally:  # a run that is stuck ends here
                 self.idle.switch(None)
-            return
-        taken = self._slots_of(meta, count, step)
-        self._events.selected([slot.group_id for slot in taken], version)
-        versions = [slot.versions(consumed=version) for slot in taken]
-        self._sweep(taken, versions)
-        await self._steps.chunk(taken, meta)
-        step.slots += taken
-        step.versions += versions
-        step.chunks += 1
+            return None
+        return self._slots_of(meta, count, step), meta
 
     def _slots_of(self, meta: KVBatchMeta, count: int, step: TrainedStep) -> list[Slot]:
         """Return the slots of selected groups; raise if one is in the step already."""

@@ -23,14 +23,14 @@ from rlconform.certify.interplay.scenario import (
     KIND_OF,
     LAYOUTS,
     WAKING,
-    Scenario,
+    InterplayScenario,
 )
 from rlconform.certify.interplay.scenario_run import in_batches
 from rlconform.certify.interplay.shared_model import SharedModel
 from rlconform.certify.requirement_index import checks_by_requirement
 
 SUITE = "functional/interplay/test_interplay.py"
-PLAIN = Scenario(
+PLAIN = InterplayScenario(
     looks="claim",
     changes=("overwrite", "clear_some"),
     registers=1,
@@ -42,19 +42,19 @@ PLAIN = Scenario(
 )
 
 
-def all_scenarios(seed: int = 0, groups: bool = True) -> list[Scenario]:
+def all_scenarios(seed: int = 0, groups: bool = True) -> list[InterplayScenario]:
     return [each for batch in planned(seed, SCENARIOS, groups) for each in batch.scenarios]
 
 
 @pytest.fixture(scope="module")
-def scenarios() -> list[Scenario]:
+def scenarios() -> list[InterplayScenario]:
     return all_scenarios()
 
 
 # -- what is covered -----------------------------------------------------------------------------
 
 
-def test_each_look_meets_each_change_of_another_process(scenarios: list[Scenario]) -> None:
+def test_each_look_meets_each_change_of_another_process(scenarios: list[InterplayScenario]) -> None:
     met = {
         (each.looks, change)
         for each in scenarios
@@ -69,7 +69,7 @@ def test_each_look_meets_each_change_of_another_process(scenarios: list[Scenario
     assert len(possible - met) <= 0.02 * len(possible), possible - met
 
 
-def test_each_kind_of_change_follows_each_other(scenarios: list[Scenario]) -> None:
+def test_each_kind_of_change_follows_each_other(scenarios: list[InterplayScenario]) -> None:
     kinds = {KIND_OF.get(change, change) for change in CHANGES}
     chains = {
         tuple(KIND_OF.get(change, change) for change in each.changes)
@@ -80,7 +80,7 @@ def test_each_kind_of_change_follows_each_other(scenarios: list[Scenario]) -> No
     assert len(missed) <= 0.04 * len(kinds) ** 2, missed
 
 
-def test_every_value_of_every_choice_occurs(scenarios: list[Scenario]) -> None:
+def test_every_value_of_every_choice_occurs(scenarios: list[InterplayScenario]) -> None:
     assert {each.layout for each in scenarios} == {*LAYOUTS}
     assert {each.guest for each in scenarios} == {*GUESTS}
     assert {(each.writes, each.looker) for each in scenarios} >= set(
@@ -99,12 +99,12 @@ def test_a_plane_without_group_claims_gets_no_groups() -> None:
     assert "groups" not in {each.layout for each in all_scenarios(groups=False)}
 
 
-def test_scenarios_are_possible(scenarios: list[Scenario]) -> None:
+def test_scenarios_are_possible(scenarios: list[InterplayScenario]) -> None:
     assert all(each.possible for each in scenarios)
     assert len(scenarios) == SCENARIOS
 
 
-def test_batches_hold_guests_of_one_kind(scenarios: list[Scenario]) -> None:
+def test_batches_hold_guests_of_one_kind(scenarios: list[InterplayScenario]) -> None:
     batches = in_batches(scenarios, BATCH)
     for batch in batches:
         kinds = {
@@ -145,7 +145,7 @@ def test_smaller_scenarios_leave_something_out_and_end() -> None:
 def test_a_scenario_without_its_guest_has_no_process_that_leaves(role: str) -> None:
     roles = {"writes": 2, "looker": 1, role: GUEST}
     guest = "writer" if role == "writes" else "looker"
-    with_guest = Scenario(
+    with_guest = InterplayScenario(
         looks="read",
         changes=("overwrite",),
         registers=0,

@@ -6,6 +6,7 @@ import pytest
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import load_config
+from rlconform.grpo.config.async_rl import QueueConfig
 
 ASYNC = "tiny_llama_copy_async"
 
@@ -72,3 +73,45 @@ def test_an_estimator_over_the_whole_batch_refuses_chunks() -> None:
     load_config(ASYNC, [whole])
     with pytest.raises(ConfigError, match="min_groups_for_streaming_train is 4"):
         load_config(ASYNC, [whole, "async_rl.min_groups_for_streaming_train=4"])
+
+
+QUEUE = "async_rl.transport=queue"
+
+
+@pytest.mark.parametrize(
+    ("threshold", "period", "quota", "bound"),
+    [(0, 1, 8, 0), (0.5, 1, 12, 1), (1, 1, 16, 1), (2, 1, 24, 2), (0, 4, 32, 3), (0.1, 10, 88, 10)],
+)
+def test_quota_and_bound_of_the_queue(
+    threshold: float, period: int, quota: int, bound: int
+) -> None:
+    queue = QueueConfig(staleness_threshold=threshold, trigger_parameter_sync_step=period)
+    assert (queue.quota(8), queue.bound(8)) == (quota, bound)
+
+
+def test_the_queue_needs_no_further_option() -> None:
+    config = load_config(ASYNC, [QUEUE]).async_rl
+    assert config is not None
+    assert (config.slots(8), config.max_staleness(8), config.arrangement) == (16, 1, "queue")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["async_rl.queue.capacity=4"], "queue is a section of transport: queue"),
+        ([QUEUE, "async_rl.sampler.name=windowed"], "transport: queue has no sampler"),
+        ([QUEUE, "async_rl.sampler.max_lookahead_versions=2"], "queue.staleness_threshold"),
+        ([QUEUE, "async_rl.queue.staleness_threshold=2"], "quota needs 24"),
+        ([QUEUE, "async_rl.queue.capacity=4"], "a step takes 8 groups at once"),
+        ([QUEUE, "async_rl.queue.on_ful=wait"], "on_full"),
+        ([QUEUE, "async_rl.staleness_threshold=1"], "queue.staleness_threshold"),
+        ([QUEUE, "async_rl.queue.trigger_parameter_sync_step=2",
+          "async_rl.max_buffered_rollouts=32", "grpo.val_period=3"], "grpo.val_period is 3"),
+        ([QUEUE, "async_rl.queue.trigger_parameter_sync_step=2",
+          "async_rl.max_buffered_rollouts=32", "checkpointing.enabled=true",
+          "checkpointing.save_period=5"], "checkpointing.save_period is 5"),
+    ],
+)  # fmt: skip
+def test_a_queue_that_could_not_go_on_is_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_config(ASYNC, overrides)

@@ -58,21 +58,53 @@ def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
     assert not_clean(report, undecided=outcome.controller is not None) == []
 
 
-def any_run(data: st.DataObject, log: SimulatedLog) -> SimulatedOutcome:
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_run_over_a_queue_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
+    any_run(data, SimulatedLog(None), queue=True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_the_log_of_any_run_over_a_queue_is_clean(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        outcome = any_run(data, SimulatedLog(Path(folder)), queue=True)
+        report = judge_run([Path(folder)])
+    assert not_clean(report, undecided=outcome.controller is not None) == []
+
+
+@st.composite
+def queue_blocks(draw: st.DrawFn, chunk: int) -> dict[str, Any]:
+    """The queue's section, with room for a chunk."""
+    return {
+        "staleness_threshold": draw(st.sampled_from([0.0, 0.3, 1.0, 2.5])),
+        "trigger_parameter_sync_step": draw(st.integers(1, 3)),
+        "capacity": draw(st.one_of(st.none(), st.integers(chunk, chunk + 3))),
+        "on_full": draw(st.sampled_from(["wait", "refuse"])),
+        "max_staleness_versions": draw(st.sampled_from([None, None, 3, 4])),
+    }
+
+
+def any_run(data: st.DataObject, log: SimulatedLog, *, queue: bool = False) -> SimulatedOutcome:
     prompts = data.draw(st.integers(1, 4), "prompts")
-    sampler = data.draw(sampler_blocks(), "sampler")
-    bound = window_of(sampler)
-    slots = prompts * (bound + 1) + data.draw(st.integers(0, 5), "spare slots")
+    chunk = data.draw(st.integers(1, 5), "chunk")
+    if queue:
+        block = data.draw(queue_blocks(min(chunk, prompts)), "queue")
+        transport: dict[str, Any] = {"transport": "queue", "queue": block}
+        every = block["trigger_parameter_sync_step"]
+    else:
+        block = data.draw(sampler_blocks(), "sampler")
+        slots = prompts * (window_of(block) + 1) + data.draw(st.integers(0, 5), "spare slots")
+        transport, every = {"sampler": block, "max_buffered_rollouts": slots}, 1
     partial, in_flight = data.draw(
         st.sampled_from([(False, False), (True, False), (False, True)]), "updates"
     )
     restarts = data.draw(st.sets(st.integers(1, STEPS - 1), max_size=2), "restarts")
     config = AsyncRLConfig.model_validate(
         {
-            "sampler": sampler,
-            "min_groups_for_streaming_train": data.draw(st.integers(1, 5), "chunk"),
+            **transport,
+            "min_groups_for_streaming_train": chunk,
             "max_inflight_prompts": data.draw(st.integers(1, 6), "in flight"),
-            "max_buffered_rollouts": slots,
             "partial_rollouts": partial,
             "in_flight_weight_updates": in_flight,
             "checkpoint_rows": data.draw(st.booleans(), "rows in checkpoints"),
@@ -103,11 +135,16 @@ def any_run(data: st.DataObject, log: SimulatedLog) -> SimulatedOutcome:
         train_s=data.draw(st.floats(0.0, 4.0), "training"),
         sync_s=data.draw(st.floats(0.0, 2.0), "sync"),
         faults=Faults(data.draw(failures, "failures"), {f"p{number}" for number in uniform}),
+        queue_s=data.draw(st.sampled_from([0.0, 0.01, 0.5]), "way to the queue") if queue else 0.0,
         log=log,
     )
-    outcome = run_steps(config, world, prompts=prompts, steps=STEPS, restarts=sorted(restarts))
-    event(f"{sampler['name']}: {type(outcome.error).__name__}")
+    # A checkpoint is made after a weight sync.
+    at_sync = sorted({step - step % every for step in restarts} - {0})
+    outcome = run_steps(config, world, prompts=prompts, steps=STEPS, restarts=at_sync)
+    event(f"{config.arrangement}: {type(outcome.error).__name__}")
     assert not isinstance(outcome.error, StallError), outcome.error
+    bound = config.max_staleness(prompts)
+    assert bound is not None
     check_run(outcome, bound, STEPS)
     assert world.most_inflight <= config.max_inflight_prompts
     return outcome

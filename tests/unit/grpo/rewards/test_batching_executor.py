@@ -119,6 +119,17 @@ def test_an_error_goes_to_its_own_request() -> None:
     assert isinstance(failed.__cause__, ValueError)
     assert str(failed) == "ValueError: bad: [5]"
     assert len(calls) == 1 + 2 * ceil(log2(16))
+    assert [(call.requests[0], len(call.requests)) for call in calls] == [
+        (0, 16),
+        (0, 8),  # the first half goes first
+        (0, 4),
+        (4, 4),
+        (4, 2),
+        (4, 1),
+        (5, 1),
+        (6, 2),
+        (8, 8),
+    ]
 
 
 def test_calls_are_bounded_if_every_request_fails() -> None:
@@ -199,6 +210,37 @@ def test_the_answer_of_a_running_cancelled_request_is_ignored() -> None:
     cancelled, answered = simulate(run())
     assert isinstance(cancelled, asyncio.CancelledError)
     assert answered == (1, 2)
+
+
+def test_a_cancelled_request_is_not_in_a_later_half_of_its_batch() -> None:
+    calls: list[Call] = []
+
+    async def run() -> list[Outcome]:
+        opened = executor([ScriptedRunner(0, calls, bad=frozenset({3}))])
+        tasks = [asyncio.create_task(ask(opened, i)) for i in range(4)]
+        await asyncio.sleep(1.5)  # the batch has failed, and its first half runs
+        tasks[2].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    outcomes = simulate(run())
+    assert outcomes[:2] == [(0, 0), (1, 2)]
+    assert [type(each) for each in outcomes[2:]] == [asyncio.CancelledError, RequestFailed]
+    assert [call.requests for call in calls] == [(0, 1, 2, 3), (0, 1), (3,)]
+
+
+def test_a_cancelled_request_frees_its_place_in_the_queue() -> None:
+    async def run() -> float:
+        runner = ScriptedRunner(0, [], seconds=10.0)
+        opened = executor([runner], size=1, queue=1, batches_per_runner=1)
+        await opened.submit(0)  # runs
+        queued = await opened.submit(1)
+        waiting = asyncio.create_task(opened.submit(2))
+        await asyncio.sleep(1)
+        queued.cancel()
+        await waiting
+        return now()
+
+    assert simulate(run()) == pytest.approx(1.0)
 
 
 def test_submit_waits_while_the_queue_is_full() -> None:
@@ -307,12 +349,12 @@ def test_the_end_of_the_event_loop_cancels_what_runs() -> None:
     answers: list[asyncio.Future[Answer]] = []
 
     async def run() -> None:
-        opened = executor([ScriptedRunner(0, [])], size=1, batches_per_runner=1)
-        answers.extend([await opened.submit(i) for i in range(2)])
+        opened = executor([ScriptedRunner(0, [])], size=1, batches_per_runner=2)
+        answers.extend([await opened.submit(i) for i in range(3)])
         await asyncio.sleep(0.5)
 
     simulate(run())
-    assert answers[0].cancelled()
+    assert [answer.cancelled() for answer in answers] == [True] * 3  # runs, is next, is queued
 
 
 @pytest.mark.parametrize("sizes", [{"size": 0}, {"queue": 0}, {"batches_per_runner": 0}])

@@ -18,12 +18,14 @@ from rlconform.grpo.failures import RewardFailure
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
 from rlconform.grpo.rewards.build import build_scorer, check_rewards
 from rlconform.grpo.rewards.functions import FunctionScorer, load_reward_function
+from rlconform.grpo.rewards.model_scorer import ModelScorer
 from rlconform.grpo.rewards.outcome import checked
+from rlconform.grpo.rewards.reward_workers import RewardWorkers
 from rlconform.grpo.rewards.service import ServiceScorer
 from rlconform.grpo.rewards.task_rule import TaskRule
 from rlconform.grpo.tasks import EnvStep
 
-from .scorers import Answers, request, reward
+from .scorers import request
 
 
 def scored(scorer: RewardScorer, of: RewardRequest) -> Reward:
@@ -189,11 +191,11 @@ def test_a_configuration_chooses_its_scorer() -> None:
         build_scorer(config(enabled))
 
 
-def test_the_reward_workers_open_a_scorer_of_their_own() -> None:
-    class Workers:
-        def open_scorer(self, config: MasterConfig) -> RewardScorer:
-            assert config.reward_model.enable
-            return Answers(lambda of: reward(of, 0.5))
+def test_the_runs_reward_workers_are_asked_if_there_are_any() -> None:
+    async def build() -> None:
+        workers = RewardWorkers((object(),), timeout_s=1.0)
+        scorer = build_scorer(config("reward_model.enable=true"), workers)
+        assert type(scorer) is ModelScorer
+        await scorer.close()
 
-    got = build_scorer(config("reward_model.enable=true"), Workers())
-    assert scored(got, request()).value == 0.5
+    asyncio.run(build())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlconform.events.schema import RewardFailureCause
-from rlconform.grpo.failures import RewardFailure
+from rlconform.grpo.failures import RewardFailure, WorkerLost
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
 from rlconform.grpo.rewards.functions import FunctionScorer
 from rlconform.grpo.rewards.outcome import FailedReward
@@ -142,6 +142,14 @@ def test_whatever_a_function_raises_fails_its_row_alone(error: BaseException) ->
         assert failed.cause is Cause.RAISED
         assert "the scorer raised" in failed.error
         assert loop.submit(request("p_g1")).result(SOON_S).value == 1.0
+
+
+def test_the_loss_of_all_reward_workers_is_no_failure_of_a_row() -> None:
+    def lost(of: RewardRequest) -> Reward:
+        raise WorkerLost(f"nobody is left to score {of.sample_id}")
+
+    with pytest.raises(WorkerLost, match="nobody is left to score p_g0"):
+        outcome(lost)
 
 
 def test_a_scorer_names_the_cause_itself() -> None:

@@ -28,7 +28,7 @@ from rlconform.grpo.tasks import PolicyTurn, Problem
 from rlconform.grpo.tasks.digits import credit
 
 #: By how much a score of the tiny model may differ from the reward of the task.
-NEAR = 0.08
+NEAR = 1e-4
 RESPONSES = ("{}", "{}{}", "{}1", "1{}", "", "+", "{}{}{}", "12", "=={}")
 
 
@@ -69,10 +69,14 @@ def test_the_tiny_model_scores_as_the_task_does(seed: int) -> None:
     rows = all_rows()
     scores = RewardModel(TINY_REWARD_MODEL, seed, "cpu").score(rows)
     assert [score.sample_id for score in scores] == [each.sample_id for each in rows]
+    of_reward: dict[float, list[float]] = {}
     for each, score in zip(rows, scores, strict=True):
         answer = each.messages[0]["content"]
         reward = credit(answer, PolicyTurn(each.text, each.ended), partial=True)
         assert score.value == pytest.approx(reward, abs=NEAR), each
+        of_reward.setdefault(reward, []).append(score.value)
+    assert of_reward.keys() == {0.0, 0.5, 1.0}
+    assert all(max(values) - min(values) < 2e-6 for values in of_reward.values())
 
 
 def test_the_seed_decides_the_weights() -> None:
