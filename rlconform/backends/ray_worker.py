@@ -15,7 +15,7 @@ import socket
 import sys
 from importlib.util import find_spec
 
-#: Environment variable with the path of the server's socket.
+#: Environment variable with the name of the server's socket.
 WORKER_SERVER = "RLCONFORM_WORKER_SERVER"
 #: Variables that take effect when a process starts or loads its libraries, or that mark the
 #: processes of a run (``RLCONFORM_``). If they differ from the server's, no worker is forked.
@@ -34,8 +34,13 @@ def start_conditions() -> dict[str, str]:
     return kept | {"executable": sys.executable, "prefix": sys.prefix}
 
 
-def ask(path: str, program: str) -> bool:
-    """Ask the server at ``path`` for a worker; return whether it has forked one."""
+def address_of(name: str) -> str:
+    """Return the abstract address of a server's socket."""
+    return f"\0{name}"
+
+
+def ask(name: str, program: str) -> bool:
+    """Ask the server of this name for a worker; return whether it has forked one."""
     request = {
         "program": program,
         "arguments": sys.argv[1:],
@@ -45,7 +50,7 @@ def ask(path: str, program: str) -> bool:
     }
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-            server.connect(path)
+            server.connect(address_of(name))
             socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
             return server.recv(16) == b"forked"
     except OSError:  # the server has ended
@@ -62,8 +67,8 @@ def ray_program() -> str:
 
 def main() -> None:
     """Start the worker."""
-    path, program = os.environ.get(WORKER_SERVER, ""), ray_program()
-    if not ask(path, program):
+    name, program = os.environ.get(WORKER_SERVER, ""), ray_program()
+    if not name or not ask(name, program):
         os.execv(sys.executable, [sys.executable, program, *sys.argv[1:]])
 
 

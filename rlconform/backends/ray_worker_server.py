@@ -9,6 +9,9 @@ does anything, and a certification starts dozens. A fork of the server has these
 of the plane, which the starting process must not have imported. In all unusual cases (another
 Python, other variables that take effect at a start, a server that has ended) ``ray_worker`` starts
 the worker as Ray does. The server ends with the process that started it.
+
+The socket's address is abstract, which only Linux has: it leaves no file behind, and a long folder
+name can't make it too long. Nothing guards such an address, so the server asks the kernel who calls.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import random
 import runpy
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -32,8 +36,9 @@ from typing import Any, NoReturn
 
 import psutil
 
+from rlconform._env import FORK_WORKERS
 from rlconform._preload import preload
-from rlconform.backends.ray_worker import WORKER_SERVER, start_conditions
+from rlconform.backends.ray_worker import WORKER_SERVER, address_of, start_conditions
 
 #: What every worker imports, and what almost all workers of planes do.
 NEEDED_BY_WORKERS = ("torch", "tensordict", "ray._private.workers.default_worker")
@@ -47,10 +52,13 @@ _SERVERS: list[int] = []
 def start_worker_server(modules: Sequence[str]) -> None:
     """Fork a server, for all Rays that this process starts; its workers have the ``modules``.
 
-    Call it before the process has threads: a fork has only the thread that forked it.
+    Call it before the process has threads: a fork has only the thread that forked it. Without
+    Linux, or with ``RLCONFORM_FORK_RAY_WORKERS=0`` in the environment, it does nothing.
     """
-    path = _new_path()
-    listener = _listen(path)
+    if not _wanted():
+        return
+    name = _new_name()
+    listener = _listen(name)
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -62,27 +70,33 @@ def start_worker_server(modules: Sequence[str]) -> None:
             os._exit(1)
     listener.close()
     _SERVERS.append(pid)
-    os.environ[WORKER_SERVER] = path
+    os.environ[WORKER_SERVER] = name
 
 
 def start_separate_server(modules: Sequence[str] = NEEDED_BY_WORKERS) -> None:
     """Start a server as a new process, if this one has threads or has imported a plane."""
-    path = _new_path()
-    command = [sys.executable, "-m", __name__, path, str(os.getpid()), *modules]
+    if not _wanted():
+        return
+    name = _new_name()
+    command = [sys.executable, "-m", __name__, name, str(os.getpid()), *modules]
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert server.stdout is not None
     server.stdout.readline()  # it listens
     _SERVERS.append(server.pid)
-    os.environ[WORKER_SERVER] = path
+    os.environ[WORKER_SERVER] = name
 
 
-def _new_path() -> str:
-    return f"{tempfile.gettempdir()}/workers-{uuid.uuid4().hex[:12]}"
+def _wanted() -> bool:
+    return sys.platform == "linux" and os.environ.get(FORK_WORKERS) != "0"
 
 
-def _listen(path: str) -> socket.socket:
+def _new_name() -> str:
+    return f"rlconform-workers-{uuid.uuid4().hex}"
+
+
+def _listen(name: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(path)
+    listener.bind(address_of(name))
     listener.listen(128)
     return listener
 
@@ -110,6 +124,9 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no worker stays behind as a zombie
     while True:
         connection, _ = listener.accept()
+        if _user_of(connection) != os.getuid():
+            connection.close()
+            continue
         message, files, _, _ = socket.recv_fds(connection, _LARGEST_REQUEST, 3)
         request = json.loads(message)
         possible = request["conditions"] == conditions
@@ -125,6 +142,14 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
         connection.close()
         for fd in files:
             os.close(fd)
+
+
+def _user_of(connection: socket.socket) -> int:
+    """Return the id of the user whose process has connected."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, user, _ = struct.unpack("3i", credentials)
+    return int(user)
 
 
 def _import(modules: Collection[str], environment: dict[str, str]) -> None:
@@ -167,9 +192,9 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Serve at a path until the process of this pid ends: arguments PATH PID MODULES."""
-    path, parent, *modules = sys.argv[1:]
-    listener = _listen(path)
+    """Serve until the process of this pid ends: arguments NAME PID MODULES."""
+    name, parent, *modules = sys.argv[1:]
+    listener = _listen(name)
     sys.stdout.write("listening\n")
     sys.stdout.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

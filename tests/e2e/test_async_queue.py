@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import ray
 
-from rlconform.check_run.judge import RunReport, judge_run
-from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.compare_runs import differences
 from rlconform.grpo.config import MasterConfig, load_config
@@ -21,6 +19,8 @@ from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.queue.queue_client import QueueActorCalls, QueueLost
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
+
+from .judged import judged
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -31,19 +31,6 @@ pytestmark = [
 def queued(*overrides: str) -> MasterConfig:
     transport = ("cluster.dp_size=2", "async_rl.transport=queue")
     return load_config("tiny_llama_copy_async", [*transport, *overrides])
-
-
-def judged(folder: Path) -> RunReport:
-    """The report of a run whose rules all pass, or don't apply."""
-    report = judge_run([folder])
-    allowed = {RuleOutcome.PASS, RuleOutcome.NOT_APPLICABLE}
-    wrong = [
-        (verdict.rule, [one.sentence for one in verdict.anomalies], verdict.missing)
-        for verdict in report.verdicts
-        if verdict.outcome not in allowed
-    ]
-    assert wrong == []
-    return report
 
 
 @pytest.mark.smoke

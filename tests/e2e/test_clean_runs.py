@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.compare_runs import run_to_end
@@ -23,6 +22,8 @@ from rlconform.grpo.rollout.pump import AttemptFailed
 from rlconform.grpo.simulation.scenario import SAMPLERS, Scenario, clean_scenarios
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
+
+from .judged import judged
 
 pytestmark = pytest.mark.timeout(240)
 EACH_SAMPLER = pytest.mark.parametrize(
@@ -43,19 +44,6 @@ def config(folder: Path, sampler: str, *overrides: str) -> MasterConfig:
             "async_rl.rollout_failure.backoff_base_s=0.05", *overrides,
         ],
     )  # fmt: skip
-
-
-def judged(folder: Path) -> RunReport:
-    """The report of a run whose rules all pass, or don't apply."""
-    report = judge_run([folder / "events"])
-    allowed = {RuleOutcome.PASS, RuleOutcome.NOT_APPLICABLE}
-    wrong = [
-        (verdict.rule, [one.sentence for one in verdict.anomalies], verdict.missing)
-        for verdict in report.verdicts
-        if verdict.outcome not in allowed
-    ]
-    assert wrong == []
-    return report
 
 
 @EACH_SAMPLER
@@ -79,7 +67,7 @@ def test_a_run_whose_attempts_fail_is_clean(
         run_to_end(trainer)
     finally:
         trainer.shutdown()
-    report = judged(tmp_path)
+    report = judged(tmp_path / "events")
     assert report.overview.fates["trained"] == 4 * run.grpo.num_prompts_per_step
     assert report.overview.fates["infra_failure"] == len(LOST)
 
@@ -98,7 +86,7 @@ def test_a_run_that_is_resumed_is_clean(
     list(islice(fit(trainer), 3))  # step 3 is lost, and trained again
     trainer.shutdown()
     runs.plane(run, owner, attach)
-    report = judged(tmp_path)
+    report = judged(tmp_path / "events")
     resume = next(verdict for verdict in report.verdicts if verdict.rule == "resume")
     assert resume.outcome is RuleOutcome.PASS
 
@@ -118,5 +106,5 @@ def test_a_run_with_simulated_engines_is_clean(
 ) -> None:
     outcome = scenario.run(tmp_path / "events", lambda: owner)
     assert outcome.error is None
-    report = judged(tmp_path)
+    report = judged(tmp_path / "events")
     assert report.overview.fates["trained"] == scenario.prompts * scenario.steps

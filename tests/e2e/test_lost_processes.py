@@ -45,6 +45,8 @@ from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 
+from .judged import judged
+
 pytestmark = pytest.mark.timeout(300)
 
 #: Seconds for what a test waits for, on a busy machine.
@@ -70,16 +72,6 @@ def records(folder: Path) -> list[Record]:
 
 def outcomes(report: RunReport) -> dict[str, RuleOutcome]:
     return {verdict.rule: verdict.outcome for verdict in report.verdicts}
-
-
-def not_right(report: RunReport) -> list[tuple[str, list[str], tuple[str, ...]]]:
-    """Rules that neither pass nor don't apply, with their anomalies and what they lack."""
-    right = {RuleOutcome.PASS, RuleOutcome.NOT_APPLICABLE}
-    return [
-        (verdict.rule, [one.sentence for one in verdict.anomalies], verdict.missing)
-        for verdict in report.verdicts
-        if verdict.outcome not in right
-    ]
 
 
 def lost(folder: Path) -> list[EventSource]:
@@ -158,8 +150,7 @@ def test_a_run_goes_on_without_a_killed_rollout_worker(training: Any, tmp_path: 
     open_groups = kill.join()
     assert open_groups
     assert lost(tmp_path) == [killed], "reported once"
-    report = judge_run([tmp_path])
-    assert not_right(report) == []
+    report = judged(tmp_path)
     fates = report.overview.fates
     assert fates["trained"] == 6 * run.grpo.num_prompts_per_step
     assert fates["infra_failure"] >= len(open_groups)
@@ -183,8 +174,7 @@ def test_a_run_ends_with_a_typed_error_without_rollout_workers(
     (end,) = [one.event for one in written if isinstance(one.event, RunFinished)]
     assert end.reason == "failed"
     assert isinstance(written[-1].event, LogClosed)
-    report = judge_run([tmp_path])
-    assert not_right(report) == []
+    report = judged(tmp_path)
     assert report.ended == "failed"
     assert report.overview.ledger.groups, "what was in flight stays open"
     del trainer
@@ -226,8 +216,7 @@ def test_a_run_whose_driver_is_killed_is_resumed(tmp_path: Path) -> None:
     resumed = [one.event for one in records(events) if isinstance(one.event, Resumed)]
     assert len(resumed) == 1
     assert resumed[0].step >= 2
-    report = judge_run([events])
-    assert not_right(report) == []
+    report = judged(events)
     assert outcomes(report)["resume"] is RuleOutcome.PASS
     assert report.ended == "completed"
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from rlconform.check_run.judge import judge_run
-from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import DataPlaneClient
 from rlconform.events.reader import LogReader, log_files
 from rlconform.events.schema import (
@@ -26,6 +24,8 @@ from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
 from rlconform.grpo.training_loop import fit
+
+from .judged import judged
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -118,13 +118,7 @@ class Rewards:
 
 def expect_clean(folder: Path) -> Rewards:
     """The log is right, and it says of every row what was meant."""
-    report = judge_run([folder / "events"])
-    wrong = [
-        (verdict.rule, [one.sentence for one in verdict.anomalies], verdict.missing)
-        for verdict in report.verdicts
-        if verdict.outcome not in {RuleOutcome.PASS, RuleOutcome.NOT_APPLICABLE}
-    ]
-    assert wrong == []
+    report = judged(folder / "events")
     assert report.overview.fates["reward_failure"] == 1, "the first attempt of train-5"
     rewards = Rewards(folder)
     rewards.expect_as_scored()

@@ -152,10 +152,8 @@ class InterplayScenario:
             for kept in (1, 0):
                 one = replace(self, changes=(self.changes[kept],), changers=(self.changers[kept],))
                 yield one
-                if self.guest in {
-                    "none",
-                    "late",
-                }:  # the looker may have seen it before
+                # The looker may have seen it before.
+                if self.guest in {"none", "late"}:
                     yield replace(one, guest="none", last=self.looker)
         if self.looks != "nothing":
             yield replace(self, looks="nothing")

@@ -14,12 +14,9 @@ Closing a stream aborts its request, on vLLM as well.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
 
 import httpx
 import torch
@@ -44,8 +41,7 @@ from rlconform.grpo.generation.http_completions import (
 from rlconform.grpo.generation.http_router import EndpointRouter
 from rlconform.grpo.generation.http_weights import WeightFiles
 from rlconform.grpo.generation.stream_gate import StreamGate
-
-R = TypeVar("R")
+from rlconform.grpo.loop_thread import LoopThread
 
 #: Seconds between two questions to ``should_stop``, which can only be asked.
 _POLL_S = 0.02
@@ -66,7 +62,7 @@ class HTTPEngine(GenerationEngine):
         self._router = EndpointRouter(options.endpoints, options.cooldown_s)
         self._weights = WeightFiles(options)
         self._gate = StreamGate()
-        self._loop = _LoopThread()
+        self._loop = LoopThread("http-engine")
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(options.read_timeout_s, connect=options.connect_timeout_s),
             limits=httpx.Limits(max_connections=None),
@@ -251,37 +247,3 @@ async def _check_status(answer: httpx.Response) -> None:
         text = (await answer.aread()).decode(errors="replace")
         raise RequestRefused(f"{answer.url} answers {answer.status_code}: {text[:500]}")
     answer.raise_for_status()
-
-
-class _LoopThread:
-    """An event loop in a daemon thread, to which other threads give coroutines."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="http-engine", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        """Whether ``close`` was not called."""
-        return self._thread.is_alive()
-
-    def start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start a coroutine in the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in the loop and wait for its result."""
-        return self.start(work).result()
-
-    def call(self, function: Any) -> None:
-        """Call a function in the loop, without waiting."""
-        self._loop.call_soon_threadsafe(function)
-
-    def close(self) -> None:
-        """End the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()

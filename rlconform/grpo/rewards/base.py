@@ -19,7 +19,7 @@ from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, Split
 
 @dataclass(frozen=True)
 class RewardRequest:
-    """One finished row that wants a reward; picklable."""
+    """One finished row that needs a reward; picklable."""
 
     sample_id: str  # <group_id>_g<i>
     attempt: int  # how often this row was scored before; 0 at first

@@ -46,7 +46,7 @@ class ModelScorer(RewardScorer):
         """Return the model's score of a row.
 
         Raises:
-            RewardFailure: The row has several turns or is too long, the model raised for it alone,
+            RewardFailure: The row is too long, the model raised for it alone,
                 or its score isn't finite; or the scorer is closed.
             WorkerLost: All reward workers are lost, so that no further row can be scored.
         """

@@ -3,10 +3,10 @@
     rows ── chat template, tokenizer ──▶ ids, padded on the right ── model ──▶ scores
     sleep ──▶ the weights leave the device         wake, or the next ``score`` ──▶ they are back
 
-A row is the problem's messages and the policy's one turn, with the end token if the policy wrote
-it. Its score is that at its last token. Padding changes no score, but kernels may round by the
-shape of their input: in float32 the scores of one row in different batches differ by less than 1e-5
-of the largest score.
+A row is the problem's messages, the policy's turns and what the environment said between them, with
+the end token of the last turn if the policy wrote it. Its score is that at its last token. Padding
+changes no score, but kernels may round by the shape of their input: in float32 the scores of one
+row in different batches differ by less than 1e-5 of the largest score.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rlconform.grpo.failures import RewardFailure
 from rlconform.grpo.models import load_tokenizer, log_input_ids, open_log, weights_digest
 from rlconform.grpo.models.char_tokenizer import character_tokenizer
 from rlconform.grpo.rewards.base import RewardRequest
+from rlconform.grpo.rewards.conversation import conversation
 from rlconform.grpo.rewards.tiny_reward_model import TINY_REWARD_MODEL, tiny_reward_model
 
 
@@ -36,26 +37,16 @@ class RowToScore:
 
     sample_id: str
     attempt: int
-    messages: tuple[Mapping[str, str], ...]
-    text: str  # what the policy wrote
+    messages: tuple[Mapping[str, str], ...]  # up to the policy's last turn
+    text: str  # what the policy wrote in it
     ended: bool  # whether it wrote the end token
 
     @classmethod
     def of(cls, request: RewardRequest) -> RowToScore:
-        """Take the row of a request.
-
-        Raises:
-            RewardFailure: The row has several turns; a request doesn't have the observations
-                between them, without which a score means nothing.
-        """
-        if len(request.turns) != 1:
-            raise RewardFailure(
-                f"{request.sample_id!r} has {len(request.turns)} turns of the policy, and a reward "
-                "model scores rows with one turn: use another task or a reward function"
-            )
-        (turn,) = request.turns
-        messages = request.problem.messages
-        return cls(request.sample_id, request.attempt, messages, turn.text, turn.ended)
+        """Take the row of a request."""
+        *before, last = conversation(request)
+        ended = request.turns[-1].ended
+        return cls(request.sample_id, request.attempt, tuple(before), last["content"], ended)
 
 
 @dataclass(frozen=True)

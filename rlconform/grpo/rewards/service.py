@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from itertools import zip_longest
 from typing import Any
 
 import httpx
@@ -31,6 +30,7 @@ from rlconform.events.schema import RewardFailureCause
 from rlconform.grpo.config.rewards import RewardServiceConfig
 from rlconform.grpo.failures import RewardFailure
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
+from rlconform.grpo.rewards.conversation import conversation
 from rlconform.grpo.rewards.outcome import finite, malformed
 
 REQUEST_ID = "X-Request-Id"
@@ -82,7 +82,7 @@ class ServiceScorer(RewardScorer):
             async with asyncio.timeout(self._options.request_timeout_s):
                 answer = await self._client.post(
                     "/pooling",
-                    json={"model": self._options.model, "messages": _messages(request)},
+                    json={"model": self._options.model, "messages": conversation(request)},
                     headers={REQUEST_ID: request_id(request)},
                 )
         except TimeoutError:
@@ -107,16 +107,6 @@ class ServiceScorer(RewardScorer):
 def request_id(request: RewardRequest) -> str:
     """Return the name of a row's attempt."""
     return f"{request.sample_id}.{request.attempt}"
-
-
-def _messages(request: RewardRequest) -> list[dict[str, str]]:
-    """Return the row as a chat: the prompt, then turns and the environment's answers between."""
-    messages = [dict(message) for message in request.problem.messages]
-    for turn, step in zip_longest(request.turns, request.environment[: len(request.turns) - 1]):
-        messages.append({"role": "assistant", "content": turn.text})
-        if step is not None and step.observation is not None:
-            messages.append({"role": "user", "content": step.observation})
-    return messages
 
 
 def _reward(answer: httpx.Response, request: RewardRequest) -> Reward:

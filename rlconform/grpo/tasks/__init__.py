@@ -1,7 +1,7 @@
 """Verifiable tasks: problems, and an environment that rewards the answers."""
 
 from rlconform.grpo.config import DataConfig
-from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask, Split
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, QuestionTask, RolloutTask, Split
 from rlconform.grpo.tasks.dataloader import Dataloader
 from rlconform.grpo.tasks.digits import DigitTask
 from rlconform.grpo.tasks.guess_digit import GuessDigit
@@ -18,7 +18,7 @@ __all__ = [
     "build_task",
 ]
 
-_TASKS: dict[str, type[RolloutTask]] = {"guess": GuessDigit, "jsonl": JSONLines}
+_TASKS: dict[str, type[QuestionTask]] = {"guess": GuessDigit, "jsonl": JSONLines}
 
 
 def build_task(config: DataConfig, seed: int, split: Split = "train") -> RolloutTask:
@@ -28,4 +28,4 @@ def build_task(config: DataConfig, seed: int, split: Split = "train") -> Rollout
     the file can't be used, or if ``val`` has no file.
     """
     task = _TASKS.get(config.task, DigitTask)(config, seed, split)
-    return TaskWithTools(task, config, seed, split) if config.tools else task
+    return TaskWithTools(task, config) if config.tools else task

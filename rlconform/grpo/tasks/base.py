@@ -58,6 +58,22 @@ class RolloutTask(ABC):
 
     #: Number of problems in an epoch; None if there is no limit.
     size: int | None = None
+
+    @abstractmethod
+    def problem(self, index: int) -> Problem:
+        """Return problem ``index``, from 0; a finite task repeats its problems with new uids."""
+
+    @abstractmethod
+    def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
+        """Reward the policy's last turn, and continue the row with an observation or end it.
+
+        Several threads may call it at once.
+        """
+
+
+class QuestionTask(RolloutTask):
+    """A task whose problems are questions with an answer, each made from its number."""
+
     #: Messages before each question.
     _system: tuple[Mapping[str, str], ...] = ()
 
@@ -67,20 +83,13 @@ class RolloutTask(ABC):
         self._split = split
 
     def problem(self, index: int) -> Problem:
-        """Return problem ``index``, from 0; a finite task repeats its problems with new uids."""
+        """Return problem ``index``; ``ValueError`` if it is negative."""
         if index < 0:
             raise ValueError(f"expected an index of at least 0; got {index}")
         question, answer = self._question_and_answer(index)
         messages = (*self._system, {"role": "user", "content": question})
         source, extra = self._source_and_extra_info(index)
         return Problem(f"{self._split}-{index}", messages, answer, source, extra)
-
-    @abstractmethod
-    def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """Reward the policy's last turn, and continue the row with an observation or end it.
-
-        Several threads may call it at once.
-        """
 
     @abstractmethod
     def _question_and_answer(self, index: int) -> tuple[str, str]:

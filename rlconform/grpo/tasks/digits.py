@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, QuestionTask
 
 
-class DigitTask(RolloutTask):
+class DigitTask(QuestionTask):
     """The tasks ``emit``, ``copy``, ``sort`` and ``sum``, with one turn per row."""
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:

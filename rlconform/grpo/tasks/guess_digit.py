@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, QuestionTask
 
 HIGHER, LOWER, NO_DIGIT = "+", "-", "?"
 
 
-class GuessDigit(RolloutTask):
+class GuessDigit(QuestionTask):
     """The policy guesses a hidden digit until it finds the digit or its turns are used up."""
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:

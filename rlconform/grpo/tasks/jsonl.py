@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import DataConfig
-from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask, Split
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, QuestionTask, Split
 
 FINAL = "####"
 #: An integer with or without thousands separators, or a decimal fraction.
@@ -33,7 +33,7 @@ class _Line(NamedTuple):
     extra_info: Mapping[str, Any]
 
 
-class JSONLines(RolloutTask):
+class JSONLines(QuestionTask):
     """The problems of a file, with one turn per row; they repeat in every epoch.
 
     With ``data.shuffle`` each epoch of training has a new order; validation keeps the file's order.

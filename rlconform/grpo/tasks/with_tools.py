@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlconform.grpo.config import DataConfig
-from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask, Split
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 from rlconform.grpo.tools.base import Tool
 from rlconform.grpo.tools.calculator import Calculator
 from rlconform.grpo.tools.call_runner import CallRunner
@@ -25,10 +25,10 @@ class TaskWithTools(RolloutTask):
     A row ends without a reward after ``data.max_repeated_calls`` calls that it had made before.
     """
 
-    def __init__(self, task: RolloutTask, config: DataConfig, seed: int, split: Split) -> None:
-        super().__init__(config, seed, split)
+    def __init__(self, task: RolloutTask, config: DataConfig) -> None:
         self._task = task
         self.size = task.size
+        self._max_repeated_calls = config.max_repeated_calls
         self._calls = CallRunner(_tools(config), _FORMATS[config.tool_format]())
 
     def problem(self, index: int) -> Problem:
@@ -43,15 +43,12 @@ class TaskWithTools(RolloutTask):
         repeated = 0
         for number, text in enumerate(texts):
             repeated += self._calls.repeated(text, texts[:number])
-        if repeated > self._config.max_repeated_calls:
+        if repeated > self._max_repeated_calls:
             return EnvStep(0.0)
         results = self._calls.run(texts[-1], texts[:-1])
         if results.observation is None:
             return self._task.respond(problem, turns)
         return EnvStep(0.0, results.observation)
-
-    def _question_and_answer(self, index: int) -> tuple[str, str]:
-        raise NotImplementedError("problem asks the task itself")
 
 
 def _tools(config: DataConfig) -> list[Tool]:

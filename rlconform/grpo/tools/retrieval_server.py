@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from rlconform.grpo.loop_thread import LoopThread
 from rlconform.grpo.rewards.batching_executor import BatchingError, BatchingExecutor
 from rlconform.grpo.tools.text_index import TextIndex
 
@@ -56,8 +56,7 @@ class RetrievalServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.batches: list[int] = []
         self._index = index
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._loop = LoopThread("retrieval")
         self._executor = BatchingExecutor[Search, Found](
             [self._search_all],
             max_batch_size=max_batch_size,
@@ -77,13 +76,14 @@ class RetrievalServer(ThreadingHTTPServer):
         async def answer() -> Found:
             return await (await self._executor.submit(search))
 
-        return asyncio.run_coroutine_threadsafe(answer(), self._loop).result()
+        return self._loop.run(answer())
 
     def server_close(self) -> None:
-        """Answer what is queued, and end."""
+        """Answer what is queued, and end. Idempotent."""
         super().server_close()
-        asyncio.run_coroutine_threadsafe(self._executor.close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._loop.alive:
+            self._loop.run(self._executor.close())
+            self._loop.close()
 
     async def _search_all(self, searches: Sequence[Search], /) -> list[Found]:
         self.batches.append(len(searches))

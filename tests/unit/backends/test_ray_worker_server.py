@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from rlconform.backends import ray_worker_server
+from rlconform._env import FORK_WORKERS
+from rlconform.backends import ray_worker, ray_worker_server
 from rlconform.backends.ray_worker import WORKER_SERVER
 from rlconform.backends.ray_worker_server import forked_workers, start_separate_server
 
@@ -138,3 +139,27 @@ def test_the_server_ends_with_the_process_that_started_it() -> None:
 def _existing(pid: int) -> Iterator[psutil.Process]:
     if psutil.pid_exists(pid):
         yield psutil.Process(pid)
+
+
+def test_no_server_is_started_if_workers_must_be_new_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(FORK_WORKERS, "0")
+    monkeypatch.setenv(WORKER_SERVER, "")
+    monkeypatch.setattr(ray_worker_server, "_SERVERS", [])
+    start_separate_server(["colorsys"])
+    assert ray_worker_server._SERVERS == []
+    assert os.environ[WORKER_SERVER] == ""
+
+
+def test_another_user_gets_no_worker(server: psutil.Process, program: Path) -> None:
+    assert server.is_running()
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    program.chmod(0o644)
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        os._exit(int(ray_worker.ask(os.environ[WORKER_SERVER], str(program))))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert forked_workers() == []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from rlconform.grpo.rewards.batching_executor import BatchingExecutor, RunnerLost
 
 Answer = tuple[int, int]
+Outcome = Answer | BaseException
 
 
 @dataclass
@@ -71,4 +72,16 @@ def executor(
 
 
 def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def ask(opened: BatchingExecutor[int, Answer], request: int) -> Answer:
+    return await (await opened.submit(request))
+
+
+async def ask_all(opened: BatchingExecutor[int, Answer], requests: Sequence[int]) -> list[Outcome]:
+    return await asyncio.gather(*(ask(opened, each) for each in requests), return_exceptions=True)
+
+
+def now() -> float:
     return asyncio.get_running_loop().time()

@@ -24,7 +24,7 @@ from rlconform.grpo.models.tiny import TINY_SIZES
 from rlconform.grpo.rewards.base import RewardRequest
 from rlconform.grpo.rewards.reward_model import RewardModel, RowToScore
 from rlconform.grpo.rewards.tiny_reward_model import TINY_REWARD_MODEL, tiny_reward_model
-from rlconform.grpo.tasks import PolicyTurn, Problem
+from rlconform.grpo.tasks import EnvStep, PolicyTurn, Problem
 from rlconform.grpo.tasks.digits import credit
 
 #: By how much a score of the tiny model may differ from the reward of the task.
@@ -148,12 +148,21 @@ def test_rows_that_cannot_be_scored_are_refused(model: RewardModel) -> None:
     long = row("1" * 600, "1", name="long")
     with pytest.raises(RewardFailure, match=r"'long' has 605 tokens, .* at most 512"):
         model.score([row("3", "3"), long])
-    turns = (PolicyTurn("1", ended=True), PolicyTurn("2", ended=True))
-    problem = Problem("p", ({"role": "user", "content": "3"},), "3")
-    with pytest.raises(RewardFailure, match="'r' has 2 turns"):
-        RowToScore.of(RewardRequest("r", 0, problem, turns, "train"))
-    one = RowToScore.of(RewardRequest("r", 4, problem, turns[:1], "train"))
-    assert one == RowToScore("r", 4, problem.messages, "1", ended=True)
+
+
+def test_a_row_has_all_turns_and_what_the_environment_said_between_them(
+    model: RewardModel,
+) -> None:
+    turns = (PolicyTurn("1", ended=True), PolicyTurn("2", ended=False))
+    said = (EnvStep(0.0, "+"), EnvStep(1.0))
+    question = {"role": "user", "content": "3"}
+    problem = Problem("p", (question,), "3")
+    two = RowToScore.of(RewardRequest("r", 0, problem, turns, "train", said))
+    between = ({"role": "assistant", "content": "1"}, {"role": "user", "content": "+"})
+    assert two == RowToScore("r", 0, (question, *between), "2", ended=False)
+    one = RowToScore.of(RewardRequest("r", 4, problem, turns[:1], "train", said[:1]))
+    assert one == RowToScore("r", 4, (question,), "1", ended=True)
+    assert model.score([two, one])[0].value != model.score([one])[0].value
 
 
 def test_models_that_cannot_be_used_are_refused(tmp_path: Path) -> None:

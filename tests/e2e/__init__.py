@@ -1,0 +1,1 @@
+"""Whole GRPO runs, and certifications at level e2e."""
