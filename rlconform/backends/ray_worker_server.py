@@ -11,7 +11,8 @@ Python, other variables that take effect at a start, a server that has ended) ``
 the worker as Ray does. The server ends with the process that started it.
 
 The socket's address is abstract, which only Linux has: it leaves no file behind, and a long folder
-name can't make it too long. Nothing guards such an address, so the server asks the kernel who calls.
+name can't make it too long. Nothing guards such an address, so the server asks the kernel for the
+user who calls.
 """
 
 from __future__ import annotations

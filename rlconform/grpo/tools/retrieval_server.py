@@ -99,7 +99,8 @@ class RetrievalServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    """Answers one request per connection, so no thread waits for a client's next one."""
+
     server: RetrievalServer
 
     def log_message(self, *_: object) -> None:
