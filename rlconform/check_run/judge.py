@@ -21,7 +21,7 @@ from rlconform.check_run.rules.completeness import holes
 from rlconform.check_run.rules.liveness import Liveness
 from rlconform.check_run.rules.staleness import StalenessWithinBound
 from rlconform.check_run.step_summaries import StepSummary
-from rlconform.check_run.verdict import RuleVerdict, sources_of, verdict_of
+from rlconform.check_run.verdict import RuleOutcome, RuleVerdict, sources_of, verdict_of
 from rlconform.events.reader import LogDefect, LogFileInfo, LogReader, log_files
 from rlconform.events.schema import (
     GroupEvent,
@@ -48,6 +48,22 @@ class RunReport:
     lags: dict[str, dict[int, int]] = field(default_factory=dict)  # groups by definition and lag
     steps: tuple[StepSummary, ...] = ()
     idle_s: dict[tuple[str, str], float] = field(default_factory=dict)  # by who and cause
+
+    def not_clean(self, *, undecided: bool = True) -> list[str]:
+        """Return what keeps rules from passing, a line each; empty for a clean run.
+
+        Without ``undecided`` the result leaves out what the log lacks for a decision.
+        """
+        clean = {RuleOutcome.PASS, RuleOutcome.NOT_APPLICABLE}
+        return [
+            f"{verdict.rule}: {line}"
+            for verdict in self.verdicts
+            if verdict.outcome not in clean
+            for line in (
+                *(anomaly.sentence for anomaly in verdict.anomalies),
+                *(verdict.missing if undecided else ()),
+            )
+        ]
 
 
 class _Route(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import ray
 
+from rlconform.check_run.judge import judge_run
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.compare_runs import differences
 from rlconform.grpo.config import MasterConfig, load_config
@@ -19,8 +20,6 @@ from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.queue.queue_client import QueueActorCalls, QueueLost
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
-
-from .judged import judged
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -45,7 +44,8 @@ def test_a_run_is_clean_and_syncs_when_it_is_due(
     )  # fmt: skip
     run = runs.plane(config, owner, attach)
     prompts = config.grpo.num_prompts_per_step
-    report = judged(tmp_path)
+    report = judge_run([tmp_path])
+    assert report.not_clean() == []
     assert report.overview.fates["trained"] == 5 * prompts
     assert run.series("rollout/weight_version") == [0, 2, 2, 4, 5], "after every second, and last"
     assert run.series("queue/got")[-1] == 5 * prompts
@@ -88,7 +88,7 @@ def test_a_resumed_run_trains_each_prompt_once(
         for sample in report.result.sample_ids
     ]
     assert Counter(trained) == {f"train-{i}": 8 for i in range(6 * 8)}
-    judged(tmp_path / "events")
+    assert judge_run([tmp_path / "events"]).not_clean() == []
 
 
 def test_the_death_of_the_queue_ends_the_run_at_once(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rlconform.check_run.judge import judge_run
 from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.compare_runs import run_to_end
@@ -22,8 +23,6 @@ from rlconform.grpo.rollout.pump import AttemptFailed
 from rlconform.grpo.simulation.scenario import SAMPLERS, Scenario, clean_scenarios
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
-
-from .judged import judged
 
 pytestmark = pytest.mark.timeout(240)
 EACH_SAMPLER = pytest.mark.parametrize(
@@ -67,7 +66,8 @@ def test_a_run_whose_attempts_fail_is_clean(
         run_to_end(trainer)
     finally:
         trainer.shutdown()
-    report = judged(tmp_path / "events")
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
     assert report.overview.fates["trained"] == 4 * run.grpo.num_prompts_per_step
     assert report.overview.fates["infra_failure"] == len(LOST)
 
@@ -86,7 +86,8 @@ def test_a_run_that_is_resumed_is_clean(
     list(islice(fit(trainer), 3))  # step 3 is lost, and trained again
     trainer.shutdown()
     runs.plane(run, owner, attach)
-    report = judged(tmp_path / "events")
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
     resume = next(verdict for verdict in report.verdicts if verdict.rule == "resume")
     assert resume.outcome is RuleOutcome.PASS
 
@@ -106,5 +107,6 @@ def test_a_run_with_simulated_engines_is_clean(
 ) -> None:
     outcome = scenario.run(tmp_path / "events", lambda: owner)
     assert outcome.error is None
-    report = judged(tmp_path / "events")
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
     assert report.overview.fates["trained"] == scenario.prompts * scenario.steps

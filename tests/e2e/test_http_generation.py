@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from rlconform.check_run.judge import judge_run
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.plane_traffic import Attach
-
-from .judged import judged
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -75,5 +74,6 @@ def test_a_run_goes_on_with_the_servers_that_are_left(
     run = config(servers, tmp_path, f"async_rl.{mode}=true")
     runs.plane(run, owner, attach)
     assert servers[1].process.wait(30) == 1
-    report = judged(tmp_path / "events")
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
     assert report.overview.fates["trained"] == 5 * run.grpo.num_prompts_per_step

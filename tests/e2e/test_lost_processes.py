@@ -45,8 +45,6 @@ from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 
-from .judged import judged
-
 pytestmark = pytest.mark.timeout(300)
 
 #: Seconds for what a test waits for, on a busy machine.
@@ -150,7 +148,8 @@ def test_a_run_goes_on_without_a_killed_rollout_worker(training: Any, tmp_path: 
     open_groups = kill.join()
     assert open_groups
     assert lost(tmp_path) == [killed], "reported once"
-    report = judged(tmp_path)
+    report = judge_run([tmp_path])
+    assert report.not_clean() == []
     fates = report.overview.fates
     assert fates["trained"] == 6 * run.grpo.num_prompts_per_step
     assert fates["infra_failure"] >= len(open_groups)
@@ -174,7 +173,8 @@ def test_a_run_ends_with_a_typed_error_without_rollout_workers(
     (end,) = [one.event for one in written if isinstance(one.event, RunFinished)]
     assert end.reason == "failed"
     assert isinstance(written[-1].event, LogClosed)
-    report = judged(tmp_path)
+    report = judge_run([tmp_path])
+    assert report.not_clean() == []
     assert report.ended == "failed"
     assert report.overview.ledger.groups, "what was in flight stays open"
     del trainer
@@ -216,7 +216,8 @@ def test_a_run_whose_driver_is_killed_is_resumed(tmp_path: Path) -> None:
     resumed = [one.event for one in records(events) if isinstance(one.event, Resumed)]
     assert len(resumed) == 1
     assert resumed[0].step >= 2
-    report = judged(events)
+    report = judge_run([events])
+    assert report.not_clean() == []
     assert outcomes(report)["resume"] is RuleOutcome.PASS
     assert report.ended == "completed"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rlconform.check_run.judge import judge_run
 from rlconform.contract import DataPlaneClient
 from rlconform.events.reader import LogReader, log_files
 from rlconform.events.schema import (
@@ -24,8 +25,6 @@ from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
 from rlconform.grpo.training_loop import fit
-
-from .judged import judged
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -118,7 +117,8 @@ class Rewards:
 
 def expect_clean(folder: Path) -> Rewards:
     """The log is right, and it says of every row what was meant."""
-    report = judged(folder / "events")
+    report = judge_run([folder / "events"])
+    assert report.not_clean() == []
     assert report.overview.fates["reward_failure"] == 1, "the first attempt of train-5"
     rewards = Rewards(folder)
     rewards.expect_as_scored()

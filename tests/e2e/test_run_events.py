@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.check_run.judge import RunReport
+from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import DataPlaneClient
 from rlconform.events import LogReader
@@ -25,8 +25,6 @@ from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-
-from .judged import judged
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -59,7 +57,8 @@ def test_an_asynchronous_run_is_clean(
         "async_rl.min_groups_for_streaming_train=3",
     )  # fmt: skip
     runs.plane(run, owner, attach)
-    report = judged(tmp_path / "events")
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
     assert report.overview.fates["trained"] == 4 * run.grpo.num_prompts_per_step
     assert not_applicable(report) == {"resume"}
     assert len(report.files) == 4, "driver, rollout worker, two ranks"
@@ -79,7 +78,8 @@ def test_a_resumed_run_is_clean(
     list(islice(fit(trainer), 4))  # step 4 is lost, and trained again
     trainer.shutdown()
     runs.plane(run, owner, attach)
-    report = judged(tmp_path / "events")
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
     assert not_applicable(report) == set()
 
 
@@ -89,7 +89,9 @@ def test_synchronous_runs_are_clean(
 ) -> None:
     run = config("tiny_llama_copy", tmp_path / "plane", "grpo.max_num_steps=3")
     runs.plane(run, owner, attach)
-    assert not_applicable(judged(tmp_path / "plane" / "events")) == {"resume"}
+    report = judge_run([tmp_path / "plane" / "events"])
+    assert report.not_clean() == []
+    assert not_applicable(report) == {"resume"}
 
     run = config(
         "tiny_llama_copy", tmp_path / "memory", "grpo.max_num_steps=3",
@@ -99,7 +101,8 @@ def test_synchronous_runs_are_clean(
     trainer = LegacyTrainer(run, runs.legacy_actors)
     list(fit(trainer))
     trainer.shutdown()
-    report = judged(tmp_path / "memory" / "events")
+    report = judge_run([tmp_path / "memory" / "events"])
+    assert report.not_clean() == []
     assert not_applicable(report) == {"resume", "plane_ops"}
     assert report.overview.fates["filtered_uniform"] or report.overview.fates["surplus"]
 
@@ -110,7 +113,9 @@ def test_an_asynchronous_run_on_transfer_queue_is_clean(
 ) -> None:
     run = config("tiny_llama_copy_async", tmp_path, "grpo.max_num_steps=4")
     runs.plane(run, owner, attach)
-    assert not_applicable(judged(tmp_path / "events")) == {"resume"}
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
+    assert not_applicable(report) == {"resume"}
     calls = [one.event for one in records(tmp_path) if isinstance(one.event, PlaneOp)]
     ended = [call for call in calls if call.status != "invoked"]
     assert {call.op for call in ended} == {"put", "get", "clear"}
@@ -147,7 +152,8 @@ def test_a_run_on_two_hosts_with_other_clocks_is_clean(
         stack.push(trainer.end_after_error)
         list(fit(trainer))
         trainer.shutdown()
-    report = judged(tmp_path / "events")
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
     assert report.overview.fates["trained"] == 4 * run.grpo.num_prompts_per_step
     far = [one for one in records(tmp_path) if one.source.host == "another-host"]
     assert {one.source.role for one in far} == {"rollout"}

@@ -18,7 +18,6 @@ from rlconform.grpo.simulation.world import Faults, World
 from rlconform.grpo.trainers.stall_watchdog import StallError
 
 from .checked_run import check_run
-from .test_run_events import not_clean
 
 STEPS = 5
 SAMPLERS = ("in_order", "windowed", "ready_first", "weight_fifo")
@@ -55,7 +54,7 @@ def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
         outcome = any_run(data, SimulatedLog(Path(folder)))
         report = judge_run([Path(folder)])
     # A run that ends early leaves rules undecided; nothing in it is wrong all the same.
-    assert not_clean(report, undecided=outcome.controller is not None) == []
+    assert report.not_clean(undecided=outcome.controller is not None) == []
 
 
 @settings(max_examples=300, deadline=None)
@@ -70,7 +69,7 @@ def test_the_log_of_any_run_over_a_queue_is_clean(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         outcome = any_run(data, SimulatedLog(Path(folder)), queue=True)
         report = judge_run([Path(folder)])
-    assert not_clean(report, undecided=outcome.controller is not None) == []
+    assert report.not_clean(undecided=outcome.controller is not None) == []
 
 
 @st.composite

@@ -22,7 +22,6 @@ from rlconform.grpo.tasks import Problem
 
 from .checked_run import check_run
 from .test_async_controller import PROMPTS, STEPS
-from .test_run_events import not_clean
 
 #: Options of the queue; the periods divide the number of steps, the restarts are at a sync.
 QUEUES: dict[str, dict[str, Any]] = {
@@ -69,7 +68,7 @@ def test_every_queue_gets_through_with_a_clean_log(
     counts_add_up(outcome)
     assert len(outcome.world.trained) == PROMPTS * STEPS
     report = judge_run([tmp_path])
-    assert not_clean(report) == []
+    assert report.not_clean() == []
     assert report.overview.fates["trained"] == PROMPTS * STEPS
 
 

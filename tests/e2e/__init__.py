@@ -1,1 +1,0 @@
-"""Whole GRPO runs, and certifications at level e2e."""
