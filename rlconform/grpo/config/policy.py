@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from rlconform.grpo.config.base import ConfigModel
+from rlconform.grpo.config.megatron import MegatronConfig
 from rlconform.plane.microbatches import DynamicBatching, SequencePacking, round_up
 from rlconform.plane.packing import PackingAlgorithm
 
@@ -105,6 +106,8 @@ class PolicyConfig(ConfigModel):
     max_grad_norm: PositiveFloat | None = 1.0  # null for no clipping
     #: Each rank has a replica of the model, or a shard (``torch.distributed.fsdp.fully_shard``).
     parallelism: Literal["ddp", "fsdp2"] = "ddp"
+    #: With ``enabled: true`` Megatron-core runs the model instead, see ``workers.megatron``.
+    megatron_cfg: MegatronConfig = MegatronConfig()
     #: Whether the ranks keep proof of which rows gave an update a gradient, see
     #: ``workers.witness`` and ``PlanePolicy.witnessed``. It needs a data plane, and two numbers per
     #: token of memory.

@@ -31,7 +31,8 @@ from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.trainers.base import StageTimer
 from rlconform.grpo.trainers.driver_step import driver_fields, set_padded_width, train_fields
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.policy_model import Metrics
+from rlconform.grpo.workers.policy import Metrics
+from rlconform.grpo.workers.rank_layout import RankLayout
 from rlconform.grpo.workers.train_step import TrainStepError
 from rlconform.plane import read_columns, shard_meta_for_dp, write_columns
 
@@ -61,6 +62,7 @@ class PlanePolicy:
     ) -> None:
         self._actors = actors
         self._config = config
+        self._layout = RankLayout.of(config.policy, actors.workers.world)
         self._pad_values = {INPUT_IDS: pad_token_id}
         self._step_fields: list[str] | None = None  # columns that the open step reads
         self._meter = TrafficMeter()
@@ -157,7 +159,7 @@ class PlanePolicy:
             timer: Gets the stages ``policy_training/shard_meta`` and ``policy_training/ranks``.
 
         Returns:
-            The metrics of each update, see ``PolicyModel.finish_train_step``.
+            The metrics of each update, see ``Policy.finish_train_step``.
 
         Raises:
             TrainStepError: A step is open, see ``begin_train_step``.
@@ -172,8 +174,10 @@ class PlanePolicy:
         with _stage(timer, "policy_training/shard_meta"):
             shards = self._shards(meta, "train", size)
         with _stage(timer, "policy_training/ranks"):
-            updates = self._actors.workers.each(
-                method, [(shard, fields, meta.size // size, loss_fn, mbs) for shard in shards]
+            updates = self._actors.workers.each_replica(
+                method,
+                self._layout,
+                [(shard, fields, meta.size // size, loss_fn, mbs) for shard in shards],
             )
         return updates[0]
 
@@ -219,8 +223,9 @@ class PlanePolicy:
         with _stage(timer, "policy_training/shard_meta"):
             shards = self._shards(meta, "train")
         with _stage(timer, "policy_training/ranks"):
-            self._actors.workers.each(
+            self._actors.workers.each_replica(
                 PlanePolicyWorker.train_microbatches_from_meta,
+                self._layout,
                 [(shard, self._step_fields) for shard in shards],
             )
 
@@ -289,7 +294,7 @@ class PlanePolicy:
 
     def _logprobs(self, method: Callable[..., None], meta: KVBatchMeta) -> None:
         shards = self._shards(meta, "logprob")
-        self._actors.workers.each(method, [(shard,) for shard in shards])
+        self._actors.workers.each_replica(method, self._layout, [(shard,) for shard in shards])
 
     def _train_fields(self, loss_fn: ClippedPGLossConfig | None) -> list[str]:
         configured = self._config.loss_fn
@@ -308,7 +313,7 @@ class PlanePolicy:
             meta = set_padded_width(meta, self._config)
         shards, _ = shard_meta_for_dp(
             meta,
-            self._actors.workers.world,
+            self._layout.dp,
             batch_size,
             sequence_packing=packing.sequence_packing(stage),
             dynamic_batching=packing.dynamic_batching(stage),

@@ -8,7 +8,7 @@ The worker waits for the plane; in collectives it waits for other ranks, see ``P
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -21,19 +21,20 @@ from rlconform.contract.fields import (
 )
 from rlconform.grpo.config import ClippedPGLossConfig
 from rlconform.grpo.plane_traffic import Attach, PlaneActor
-from rlconform.grpo.workers.policy_model import Metrics
+from rlconform.grpo.workers.policy import Metrics
 from rlconform.grpo.workers.policy_worker import PolicyWorker
-from rlconform.plane import DataPlaneWorkerMixin, ModelRanks
+from rlconform.plane import DataPlaneWorkerMixin, WorkerBatch
 
 
 class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
-    """One rank with a client of the plane, without tensor or pipeline parallelism."""
+    """One rank with a client of the plane; ``build`` comes before ``attach``."""
 
     def attach(self, attach: Attach, pad_token_id: int) -> None:
         """Attach to the running plane, after detaching from a previous one."""
         self.attach_plane(
             self._open_client(attach),
-            ranks=ModelRanks(tp=0, cp=0, pp=0),
+            ranks=self.policy.model_ranks,
+            replica=self.policy.replica,
             pad_values={INPUT_IDS: pad_token_id},
         )
 
@@ -48,7 +49,7 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
     def _write_logprobs(
         self, shard: KVBatchMeta, column: str, compute: Callable[..., Tensor]
     ) -> None:
-        work = self.fetch_shard(shard, LP_SEED_FIELDS)
+        work = self._fetch(shard, LP_SEED_FIELDS)
         self.write_back(shard, column, compute(work.batch, work.packing))
 
     def train_from_meta(
@@ -59,8 +60,8 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
         loss_fn: ClippedPGLossConfig | None = None,
         mbs: int | None = None,
     ) -> list[Metrics]:
-        """Train on these columns of the shard's rows, see ``PolicyModel.train``."""
-        work = self.fetch_shard(shard, select_fields)
+        """Train on these columns of the shard's rows, see ``Policy.train``."""
+        work = self._fetch(shard, select_fields)
         return self.train(work.batch, work.packing, n_batches, loss_fn, mbs, shard.sample_ids)
 
     def evaluate_from_meta(
@@ -71,14 +72,18 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
         loss_fn: ClippedPGLossConfig | None = None,
         mbs: int | None = None,
     ) -> list[Metrics]:
-        """Compute the metrics of ``train_from_meta`` without updates, see ``PolicyModel``."""
-        work = self.fetch_shard(shard, select_fields)
+        """Compute the metrics of ``train_from_meta`` without updates, see ``Policy``."""
+        work = self._fetch(shard, select_fields)
         return self.policy.evaluate(work.batch, work.packing, n_batches, loss_fn, mbs)
 
     def train_microbatches_from_meta(self, shard: KVBatchMeta, select_fields: list[str]) -> None:
-        """Add the gradients of a chunk's shard, see ``PolicyModel.train_microbatches``."""
-        work = self.fetch_shard(shard, select_fields)
+        """Add the gradients of a chunk's shard, see ``Policy.train_microbatches``."""
+        work = self._fetch(shard, select_fields)
         self.policy.train_microbatches(work.batch, work.packing, shard.sample_ids)
+
+    def _fetch(self, shard: KVBatchMeta, fields: Sequence[str]) -> WorkerBatch:
+        """Fetch the shard; a rank that can't makes the ranks fail that would wait for it."""
+        return self.policy.together(lambda: self.fetch_shard(shard, fields))
 
     def detach(self) -> None:
         """Detach from the plane. Idempotent."""
