@@ -61,7 +61,8 @@ class RunActors:
     beyond these keep control calls (``refit``, ``abort``, ``traffic``) from waiting.
 
     ``replica_ranks`` is the number of policy workers that hold one replica of the model,
-    ``policy.megatron_cfg.replica_ranks``. Reward workers are started if ``reward_model`` is enabled and has no ``service``.
+    ``policy.megatron_cfg.replica_ranks``. Reward workers are started if ``reward_model`` is enabled
+    and has no ``service``.
 
     Raises:
         ConfigError: The resource pools can't be built as configured.

@@ -41,3 +41,7 @@ class RewardFailure(RuntimeError):
 
 class TooFewRewards(RuntimeError):
     """So many rows of a group have no reward that the others have nothing to be compared with."""
+
+
+class RankFailed(RuntimeError):
+    """Another rank failed, so this rank has not begun a pass in which it would wait for it."""

@@ -117,6 +117,24 @@ class PolicyConfig(ConfigModel):
     scheduler: SchedulerConfig = SchedulerConfig()
 
     @model_validator(mode="after")
+    def _check_megatron(self) -> Self:
+        megatron = self.megatron_cfg
+        if not megatron.enabled:
+            return self
+        if self.precision == "float16":
+            raise ValueError("megatron_cfg.enabled needs precision float32 or bfloat16")
+        tp = megatron.tensor_model_parallel_size
+        key, width = "make_sequence_length_divisible_by", self.make_sequence_length_divisible_by
+        if self.packing.mode == "dynamic_batching":
+            key, width = "packing.sequence_length_round", self.packing.sequence_length_round
+        if megatron.sequence_parallel and self.packing.mode != "sequence_packing" and width % tp:
+            raise ValueError(
+                f"megatron_cfg.sequence_parallel needs {key} to be a multiple of "
+                f"tensor_model_parallel_size {tp}; got {width}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_microbatch_tokens(self) -> Self:
         if self.packing.mode == "none":
             return self

@@ -7,27 +7,30 @@ weights_digest               a short text that tells whether two copies of the w
 """
 
 from rlconform.grpo.models.char_tokenizer import character_tokenizer
-from rlconform.grpo.models.load import load_model, load_tokenizer
-from rlconform.grpo.models.logprobs import RowLayout, token_logprobs
+from rlconform.grpo.models.load import load_model, load_model_config, load_tokenizer
+from rlconform.grpo.models.logprobs import Pack, RowLayout, token_logprobs
 from rlconform.grpo.models.message_log import (
     environment_turn,
     log_input_ids,
     open_log,
     policy_turn,
 )
-from rlconform.grpo.models.tiny import TINY_MODELS, tiny_model
+from rlconform.grpo.models.tiny import TINY_MODELS, tiny_config, tiny_model
 from rlconform.grpo.models.weights_digest import weights_digest
 
 __all__ = [
     "TINY_MODELS",
+    "Pack",
     "RowLayout",
     "character_tokenizer",
     "environment_turn",
     "load_model",
+    "load_model_config",
     "load_tokenizer",
     "log_input_ids",
     "open_log",
     "policy_turn",
+    "tiny_config",
     "tiny_model",
     "token_logprobs",
     "weights_digest",

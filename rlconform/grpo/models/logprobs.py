@@ -86,7 +86,7 @@ def _padded_logprobs(
     return torch.where(position < counts[:, None], logprobs, 0)
 
 
-class _Pack(NamedTuple):
+class Pack(NamedTuple):
     """K slots for the concatenated tokens of all rows; padding belongs to the row before it."""
 
     row: Tensor  # (K,) the row of each slot
@@ -94,11 +94,31 @@ class _Pack(NamedTuple):
     valid: Tensor  # (K,) False for padding
 
     @classmethod
-    def of(cls, counts: Tensor, pad_multiple: int) -> _Pack:
+    def of(cls, counts: Tensor, pad_multiple: int, width: int | None = None) -> Pack:
+        """Lay rows of these lengths, each rounded up, end to end; the last one fills ``width``."""
         slots = -(-counts // pad_multiple) * pad_multiple
+        if width is not None:
+            slots[-1] += width - slots.sum()
         row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), slots)
         position = torch.arange(len(row), device=counts.device) - (slots.cumsum(0) - slots)[row]
         return cls(row, position, position < counts[row])
+
+    def gather(self, input_ids: Tensor) -> Tensor:
+        """Return the (K,) tokens of (B, T) rows; 0 on padding."""
+        column = self.position.clamp(max=input_ids.shape[1] - 1)
+        return torch.where(self.valid, input_ids[self.row, column], 0)
+
+    def scatter(self, picked: Tensor, shape: torch.Size) -> Tensor:
+        """Return (B, T) logprobs, given the (K - 1,) of the tokens after the first slot."""
+        predicted = (self.valid & (self.position > 0))[1:]
+        row, position = self.row[1:][predicted], self.position[1:][predicted]
+        return picked.new_zeros(shape).index_put((row, position), picked[predicted])
+
+    def visible(self) -> Tensor:
+        """Return a mask (K, K): whether a slot (row of the mask) attends to another (column)."""
+        slots = len(self.row)
+        causal = torch.ones(slots, slots, dtype=torch.bool, device=self.row.device)
+        return causal.tril_() & (self.row[:, None] == self.row[None])
 
 
 def _packed_logprobs(
@@ -106,9 +126,8 @@ def _packed_logprobs(
 ) -> Tensor:
     if pad_multiple < 1:
         raise ValueError(f"pad_multiple must be at least 1, got {pad_multiple}")
-    pack = _Pack.of(counts, pad_multiple)
-    width = input_ids.shape[1]
-    ids = torch.where(pack.valid, input_ids[pack.row, pack.position.clamp(max=width - 1)], 0)
+    pack = Pack.of(counts, pad_multiple)
+    ids = pack.gather(input_ids)
     logits = model(
         input_ids=ids[None],
         position_ids=pack.position[None],
@@ -116,20 +135,16 @@ def _packed_logprobs(
         use_cache=False,
     ).logits
     picked = pick_logprobs(logits[0, :-1], ids[1:], temperature)
-    predicted = (pack.valid & (pack.position > 0))[1:]
-    row, position = pack.row[1:][predicted], pack.position[1:][predicted]
-    zeros = picked.new_zeros(input_ids.shape)
-    return zeros.index_put((row, position), picked[predicted])
+    return pack.scatter(picked, input_ids.shape)
 
 
-def _attention_mask(model: nn.Module, pack: _Pack) -> Tensor | None:
+def _attention_mask(model: nn.Module, pack: Pack) -> Tensor | None:
     """Build the block-diagonal causal mask (1, 1, K, K) in the form that the attention needs."""
     config: Any = model.config
     attention = str(config._attn_implementation)
     if attention.startswith("flash_attention"):
         return None  # it separates rows by their positions, which restart at 0
-    causal = torch.ones(len(pack.row), len(pack.row), dtype=torch.bool, device=pack.row.device)
-    visible = causal.tril_() & (pack.row[:, None] == pack.row[None])
+    visible = pack.visible()
     if attention == "sdpa":
         return visible[None, None]
     if attention == "eager":  # adds the mask to the scores

@@ -23,7 +23,8 @@ from rlconform.grpo.config import ClippedPGLossConfig
 from rlconform.grpo.plane_traffic import Attach, PlaneActor
 from rlconform.grpo.workers.policy import Metrics
 from rlconform.grpo.workers.policy_worker import PolicyWorker
-from rlconform.plane import DataPlaneWorkerMixin, WorkerBatch
+from rlconform.plane import DataPlaneWorkerMixin
+from rlconform.plane.worker_mixin import WorkerBatch
 
 
 class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):

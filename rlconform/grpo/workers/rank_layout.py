@@ -40,8 +40,8 @@ class RankLayout:
         tp, pp = megatron.tensor_model_parallel_size, megatron.pipeline_model_parallel_size
         if world % megatron.replica_ranks:
             raise ConfigError(
-                f"policy.megatron_cfg: expected a multiple of {megatron.replica_ranks} ranks, which "
-                f"hold one replica of the model; got {world}"
+                f"policy.megatron_cfg: expected a multiple of {megatron.replica_ranks} ranks, "
+                f"which hold one replica of the model; got {world}"
             )
         experts = megatron.expert_model_parallel_size
         if world // pp % experts:

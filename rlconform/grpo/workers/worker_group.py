@@ -27,8 +27,8 @@ class WorkerGroup:
     """The ranks of one policy; ``WorkerLost`` if a rank did not start.
 
     There are ``cluster.dp_size`` replicas of the model, each on ``replica_ranks`` ranks, see
-    ``workers.rank_layout``. ``placement`` has Ray's options of each rank; by default each takes a CPU and, on ``cuda``, a
-    GPU, wherever they are.
+    ``workers.rank_layout``. ``placement`` has Ray's options of each rank; by default each takes a
+    CPU and, on ``cuda``, a GPU, wherever they are.
     """
 
     def __init__(

@@ -16,6 +16,7 @@ Nothing outside the tests knows of it.
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from typing import Any
 
@@ -66,12 +67,13 @@ def use_cpu_for_cuda() -> None:
     cuda: Any = torch.cuda
     if cuda.Stream is NoStream:
         return
-    torch._dynamo.config.disable = True
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
     cuda.current_device = lambda: CPU
     cuda.Stream = cuda.Event = NoStream
     cuda.current_stream = cuda.default_stream = NoStream
     cuda.stream = lambda _: nullcontext()
-    cuda.synchronize = cuda.empty_cache = cuda.manual_seed = lambda *_: None
+    for name in ("synchronize", "empty_cache", "manual_seed"):
+        setattr(cuda, name, lambda *_: None)  # one function each: torch.compile lists them
     cuda.get_rng_state = lambda *_: torch.get_rng_state()
     from megatron.core.tensor_parallel import random
     from megatron.core.transformer.moe import token_dispatcher
