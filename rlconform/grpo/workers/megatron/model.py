@@ -71,7 +71,6 @@ def transformer_config(
             "moe_router_pre_softmax": not given.norm_topk_prob,
             "moe_router_load_balancing_type": "none",
             "moe_aux_loss_coeff": 0.0,
-            "moe_token_dispatcher_type": "alltoall",
             "moe_router_dtype": "fp32",
         }
     recompute: dict[str, Any] = {}
@@ -112,10 +111,13 @@ def transformer_config(
         expert_tensor_parallel_size=1,
         sequence_parallel=megatron.sequence_parallel,
         variable_seq_lengths=megatron.pipeline_model_parallel_size > 1,
+        moe_token_dispatcher_type="alltoall",  # tokens of an expert vary by rank and micro-batch
         # the loss of a micro-batch is a sum, which finish_train_step divides once
         calculate_per_token_loss=True,
         use_cpu_initialization=device.type == "cpu",
-        perform_initialization=False,  # the weights are loaded
+        # The weights are loaded, but without this Megatron doesn't mark those that are split over
+        # tensor-parallel ranks, and leaves all but the first rank's out of the gradient norm.
+        perform_initialization=True,
         **moe,
         **recompute,
     )

@@ -98,7 +98,9 @@ class MegatronGroups(NamedTuple):
             raise error
         if failed := {rank: text for rank, (_, text) in enumerate(reports) if text}:
             rank, text = next(iter(failed.items()))
-            raise RankFailed(f"ranks {[*failed]} of {self.layout.world} failed; rank {rank}: {text}")
+            raise RankFailed(
+                f"ranks {[*failed]} of {self.layout.world} failed; rank {rank}: {text}"
+            )
         check([each for each, _ in reports])
         result: T = value
         return result
