@@ -1,6 +1,7 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
+``megatron`` those on Megatron-core,
 ``certify`` one certification;
 ``docs`` renews the generated pages.
 """

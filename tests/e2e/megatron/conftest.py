@@ -55,6 +55,7 @@ class Layout(NamedTuple):
 
 LAYOUTS = {
     "tp2": Layout(2, "tp=2"),
+    "tp2 leader": Layout(2, "tp=2 fetch=leader"),
     "tp2 sp": Layout(2, "tp=2 sp=true"),
     "pp2": Layout(2, "pp=2"),
     "dp2": Layout(2, ""),

@@ -4,7 +4,7 @@ Megatron-core 0.16 asks for CUDA in places that need none. ``use_cpu_for_cuda`` 
 the process that calls it:
 
     torch.cuda.current_device()      the CPU
-    device="cuda" of any function    the CPU
+    device="cuda" of a new tensor    the CPU
     streams, events, synchronize     nothing
     CUDA's random generators         the CPU's
     Tensor.type()                    torch.cuda.FloatTensor, which the optimizer compares
@@ -18,28 +18,12 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from functools import wraps
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
-
-
-class CudaMeansCPU(TorchFunctionMode):
-    """Replaces ``device="cuda"`` in calls of torch's functions."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if "cuda" in str(kwargs.get("device", "")):
-            kwargs["device"] = CPU
-        if func is torch.Tensor.cuda:
-            return args[0]
-        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
-            return func(*args).replace("torch.", "torch.cuda.")
-        return func(*args, **kwargs)
 
 
 class NoStream:
@@ -85,4 +69,24 @@ def use_cpu_for_cuda() -> None:
         return tensor.tolist() if as_numpy and torch.is_tensor(tensor) else tensor
 
     token_dispatcher.maybe_move_tensor_to_cpu = as_list
-    CudaMeansCPU().__enter__()
+    for name in ("arange", "empty", "full", "ones", "tensor", "zeros"):
+        setattr(torch, name, _on_cpu(getattr(torch, name)))
+    as_it_is = torch.Tensor.type
+    torch.Tensor.type = lambda tensor, *to, **options: (  # type: ignore[method-assign]
+        as_it_is(tensor, *to, **options)
+        if to or options
+        else as_it_is(tensor).replace("torch.", "torch.cuda.")
+    )
+    torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # type: ignore[method-assign]
+
+
+def _on_cpu(create: Any) -> Any:
+    """Wrap a function that creates a tensor."""
+
+    @wraps(create)
+    def on_cpu(*args: Any, **options: Any) -> Any:
+        if "cuda" in str(options.get("device", "")):
+            options["device"] = CPU
+        return create(*args, **options)
+
+    return on_cpu
