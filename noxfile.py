@@ -40,6 +40,10 @@ SLOW = (
 DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
 
 
+#: They have a session and actors of their own.
+MEGATRON_TESTS = "tests/e2e/megatron"
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff's rules and format, mypy's types."""
@@ -87,15 +91,25 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", *session.posargs)
+    session.run("pytest", "tests/e2e", f"--ignore={MEGATRON_TESTS}", *session.posargs)
 
 
 @nox.session
 def smoke(session: nox.Session) -> None:
     """The part of ``e2e`` that CI runs: under three minutes."""
     session.run("bash", "ci/system_packages.sh", external=True)
-    install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)
+    install(session, "dev", "tq", "mooncake", "megatron")
+    smoke = ("-m", "smoke")
+    selected = (*smoke, "-k", "ray_store", f"--ignore={MEGATRON_TESTS}")
+    session.run("pytest", "tests/e2e", *selected, *session.posargs)
+    session.run("pytest", MEGATRON_TESTS, *smoke, *session.posargs)
+
+
+@nox.session
+def megatron(session: nox.Session) -> None:
+    """Policies on Megatron-core, on the CPU: all layouts, parity, failures, checkpoints."""
+    install(session, "dev", "tq", "megatron")
+    session.run("pytest", MEGATRON_TESTS, "--durations", "10", *session.posargs)
 
 
 @nox.session

@@ -33,15 +33,14 @@ Configure = Callable[..., MasterConfig]
 Ranks = Callable[[int], WorkerGroup]
 
 
-def errors(group: WorkerGroup, method: Any, *args: Any) -> list[Exception | None]:
+def errors(group: WorkerGroup, method: Any, *args: Any) -> list[Any]:
     """Call the method on every rank; return what each raised, by rank."""
-    raised: list[Exception | None] = []
+    raised: list[Any] = []
     for call in group.start(method, *args):
         try:
             ray_api.get(call, timeout=120)
             raised.append(None)
         except RayTaskError as error:
-            assert isinstance(error.cause, Exception)
             raised.append(error.cause)
     return raised
 
@@ -81,10 +80,8 @@ def test_rows_that_one_rank_can_not_fetch(
     lost = [shards[0], shards[-1]]
     lost[1] = lost[1].subset(range(lost[1].size))
     lost[1].sample_ids[-1] = "lost_g0"
-    if layout == "tp2 leader":  # the leader's request counts, and it differs from the other's
-        expected = "differ in sample_ids"
-    else:
-        expected = "lost_g0"
+    # the leader's request counts, and it differs from the other's
+    expected = "differ in sample_ids" if layout == "tp2 leader" else "lost_g0"
     calls = [
         actor.logprobs_from_meta.remote(shard)
         for actor, shard in zip(ranks(2)._actors, lost, strict=True)

@@ -47,7 +47,7 @@ def test_the_ranks_that_a_layout_needs() -> None:
         "policy.megatron_cfg.pipeline_model_parallel_size=2",
     ).policy
     assert RankLayout.of(sharded, 8) == RankLayout(dp=2, tp=2, pp=2)
-    with pytest.raises(ConfigError, match="multiple of 4 ranks.*got 6"):
+    with pytest.raises(ConfigError, match=r"multiple of 4 ranks.*got 6"):
         RankLayout.of(sharded, 6)
     experts = config("policy.megatron_cfg.expert_model_parallel_size=4").policy
     assert RankLayout.of(experts, 4).dp == 4
