@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
 
 from rlconform.contract import ConfigError
 
@@ -28,8 +28,8 @@ class Trained(Protocol):
     """What a checkpoint holds of a policy."""
 
     model: nn.Module
-    optimizer: Optimizer
-    schedule: LRScheduler
+    optimizer: AdamW
+    schedule: LambdaLR
 
 
 def save_policy(policy: Trained, folder: Path, rank: int) -> None:

@@ -86,7 +86,8 @@ class MegatronPolicy(Policy):
         self._factor = learning_rate_factor(policy.scheduler, self._updates)
         self._updates_done = 0
         with torch.device("meta"):
-            self._flops = ModelFlops.of(AutoModelForCausalLM.from_config(hf))
+            whole = AutoModelForCausalLM.from_config(hf)  # type: ignore[no-untyped-call]
+            self._flops = ModelFlops.of(whole)
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
         """Compute the logprobs, see ``Policy.logprobs``; the same on every rank of a replica."""
