@@ -220,7 +220,7 @@ def step_metrics(
 ) -> dict[str, float]:
     """Compute the metrics ``train/...`` of a step's rollout, masks and updates.
 
-    Rewards are those before scaling, of rows that have one. Metrics of ``Policy.train`` are
+    Rewards are those before scaling, of rows that have one. Metrics of ``RankPolicy.train`` are
     averaged over the updates. ``rewards/failed/<cause>`` counts all rows of the step's generation.
     """
     row_summaries = [generated.summaries[sample_id] for sample_id in generated.meta.sample_ids]

@@ -159,7 +159,7 @@ class PlanePolicy:
             timer: Gets the stages ``policy_training/shard_meta`` and ``policy_training/ranks``.
 
         Returns:
-            The metrics of each update, see ``Policy.finish_train_step``.
+            The metrics of each update, see ``RankPolicy.finish_train_step``.
 
         Raises:
             TrainStepError: A step is open, see ``begin_train_step``.

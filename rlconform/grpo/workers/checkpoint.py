@@ -24,7 +24,7 @@ from rlconform.contract import ConfigError
 _WEIGHTS = "weights"
 
 
-class Trained(Protocol):
+class SavedPolicy(Protocol):
     """What a checkpoint holds of a policy."""
 
     model: nn.Module
@@ -32,7 +32,7 @@ class Trained(Protocol):
     schedule: LambdaLR
 
 
-def save_policy(policy: Trained, folder: Path, rank: int) -> None:
+def save_policy(policy: SavedPolicy, folder: Path, rank: int) -> None:
     """Write a checkpoint; collective."""
     folder.mkdir(parents=True, exist_ok=True)
     state_dict_saver.save(_distributed_state(policy), checkpoint_id=folder / _WEIGHTS)
@@ -42,7 +42,7 @@ def save_policy(policy: Trained, folder: Path, rank: int) -> None:
     torch.save(own, folder / f"rank_{rank}.pt")
 
 
-def load_policy(policy: Trained, folder: Path, rank: int) -> None:
+def load_policy(policy: SavedPolicy, folder: Path, rank: int) -> None:
     """Load a checkpoint; collective. ``ConfigError`` if it was written with fewer ranks."""
     rank_file = folder / f"rank_{rank}.pt"
     if not rank_file.exists():
@@ -65,6 +65,6 @@ def load_policy(policy: Trained, folder: Path, rank: int) -> None:
         torch.cuda.set_rng_state_all(own["generators"]["cuda"])
 
 
-def _distributed_state(policy: Trained) -> dict[str, Any]:
+def _distributed_state(policy: SavedPolicy) -> dict[str, Any]:
     model, optimizer = get_state_dict(policy.model, policy.optimizer)
     return {"model": model, "optimizer": optimizer}

@@ -61,7 +61,7 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
         loss_fn: ClippedPGLossConfig | None = None,
         mbs: int | None = None,
     ) -> list[Metrics]:
-        """Train on these columns of the shard's rows, see ``Policy.train``."""
+        """Train on these columns of the shard's rows, see ``RankPolicy.train``."""
         work = self._fetch(shard, select_fields)
         return self.train(work.batch, work.packing, n_batches, loss_fn, mbs, shard.sample_ids)
 
@@ -73,12 +73,12 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
         loss_fn: ClippedPGLossConfig | None = None,
         mbs: int | None = None,
     ) -> list[Metrics]:
-        """Compute the metrics of ``train_from_meta`` without updates, see ``Policy``."""
+        """Compute the metrics of ``train_from_meta`` without updates, see ``RankPolicy``."""
         work = self._fetch(shard, select_fields)
         return self.policy.evaluate(work.batch, work.packing, n_batches, loss_fn, mbs)
 
     def train_microbatches_from_meta(self, shard: KVBatchMeta, select_fields: list[str]) -> None:
-        """Add the gradients of a chunk's shard, see ``Policy.train_microbatches``."""
+        """Add the gradients of a chunk's shard, see ``RankPolicy.train_microbatches``."""
         work = self._fetch(shard, select_fields)
         self.policy.train_microbatches(work.batch, work.packing, shard.sample_ids)
 

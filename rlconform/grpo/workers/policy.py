@@ -1,4 +1,4 @@
-"""``Policy``: one rank's policy, whatever runs its model; updates whose rows arrive in chunks.
+"""``RankPolicy``: one rank's policy, whatever runs its model; updates whose rows arrive in chunks.
 
     begin_train_step
     train_microbatches   once per chunk of rows (N, S):
@@ -6,8 +6,8 @@
     finish_train_step    sum over ranks ──▶ divide by the step's counts ──▶ clip ──▶ optimizer
     train                the same three calls for each global batch, as one chunk
 
-A ``Policy`` works on tensors in memory; the worker that owns it moves rows and results. The model
-is one of transformers (``policy_model``) or of Megatron-core (``workers.megatron``).
+A ``RankPolicy`` works on tensors in memory; the worker that owns it moves rows and results. The
+model is one of transformers (``policy_model``) or of Megatron-core (``workers.megatron``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Metrics = dict[str, float]
 T = TypeVar("T")
 
 
-class Policy(ABC):
+class RankPolicy(ABC):
     """What all policies share: the steps of an update, its metrics, and their errors."""
 
     #: This rank's place in its replica of the model.

@@ -25,11 +25,11 @@ from rlconform.grpo.workers.data_parallel import PARALLELISMS, clip_gradients, w
 from rlconform.grpo.workers.flops import ModelFlops
 from rlconform.grpo.workers.microbatches import TokenSpan, slice_microbatch
 from rlconform.grpo.workers.optimizer import build_optimizer, build_schedule
-from rlconform.grpo.workers.policy import Policy
+from rlconform.grpo.workers.policy import RankPolicy
 from rlconform.grpo.workers.train_step import OpenStep
 
 
-class PolicyModel(Policy):
+class PolicyModel(RankPolicy):
     """One rank's model, its frozen reference, optimizer and schedule."""
 
     def __init__(self, config: MasterConfig, device: torch.device) -> None:
@@ -50,7 +50,7 @@ class PolicyModel(Policy):
         return self._parallel.wrap(model.to(self._device))
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute the logprobs, see ``Policy.logprobs``."""
+        """Compute the logprobs, see ``RankPolicy.logprobs``."""
         return self._logprobs(self.model, rows, packing)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
@@ -71,7 +71,7 @@ class PolicyModel(Policy):
         return result
 
     def weights(self) -> dict[str, Tensor]:
-        """Return all weights by name on rank 0, see ``Policy.weights``."""
+        """Return all weights by name on rank 0, see ``RankPolicy.weights``."""
         return whole_weights(self.model)
 
     def save(self, folder: Path, rank: int) -> None:
@@ -83,7 +83,7 @@ class PolicyModel(Policy):
         load_policy(self, folder, rank)
 
     def abort_train_step(self) -> None:
-        """Drop the open step, see ``Policy.abort_train_step``. Idempotent.
+        """Drop the open step, see ``RankPolicy.abort_train_step``. Idempotent.
 
         Under FSDP, ranks that wait for a rank that failed within a pass fail at their timeout, and
         the group can't be used again.

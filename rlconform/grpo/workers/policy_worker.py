@@ -29,7 +29,7 @@ from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig
 from rlconform.grpo.events_actor import EventsActor
 from rlconform.grpo.models import weights_digest
 from rlconform.grpo.workers.determinism import make_deterministic
-from rlconform.grpo.workers.policy import Metrics, Policy
+from rlconform.grpo.workers.policy import Metrics, RankPolicy
 from rlconform.grpo.workers.policy_model import PolicyModel
 from rlconform.grpo.workers.rank_layout import RankLayout
 
@@ -46,7 +46,7 @@ class PolicyWorker(EventsActor):
         self._world = world
         self._device = torch.device(device)
         self._store: Any = None  # dist.TCPStore, which torch's stubs don't export
-        self._policy: Policy | None = None
+        self._policy: RankPolicy | None = None
 
     def open_store(self, timeout_s: float) -> tuple[str, int]:
         """Open the ``TCPStore`` of the process group on rank 0; return the host and the port."""
@@ -91,18 +91,18 @@ class PolicyWorker(EventsActor):
         self._policy = MegatronPolicy(config, self._device, layout)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> RankPolicy:
         """The rank's policy; ``RuntimeError`` before ``build``."""
         if self._policy is None:
             raise RuntimeError("call build first")
         return self._policy
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute logprobs, see ``Policy.logprobs``."""
+        """Compute logprobs, see ``RankPolicy.logprobs``."""
         return self.policy.logprobs(rows, packing)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute reference logprobs, see ``Policy.reference_logprobs``."""
+        """Compute reference logprobs, see ``RankPolicy.reference_logprobs``."""
         return self.policy.reference_logprobs(rows, packing)
 
     def train(
@@ -114,25 +114,25 @@ class PolicyWorker(EventsActor):
         mbs: int | None = None,
         sample_ids: Sequence[str] | None = None,
     ) -> list[Metrics]:
-        """Update the weights, see ``Policy.train``."""
+        """Update the weights, see ``RankPolicy.train``."""
         return self.policy.train(rows, packing, n_batches, loss_fn, mbs, sample_ids)
 
     def begin_train_step(
         self, loss_fn: ClippedPGLossConfig | None = None, mbs: int | None = None
     ) -> None:
-        """Open an update in chunks, see ``Policy.begin_train_step``."""
+        """Open an update in chunks, see ``RankPolicy.begin_train_step``."""
         self.policy.begin_train_step(loss_fn, mbs)
 
     def finish_train_step(self) -> Metrics:
-        """Update the weights and end the step, see ``Policy.finish_train_step``."""
+        """Update the weights and end the step, see ``RankPolicy.finish_train_step``."""
         return self.policy.finish_train_step()
 
     def abort_train_step(self) -> None:
-        """Drop the open step, see ``Policy.abort_train_step``."""
+        """Drop the open step, see ``RankPolicy.abort_train_step``."""
         self.policy.abort_train_step()
 
     def witnessed(self) -> Counter[str]:
-        """Return this rank's ``Policy.witnessed``."""
+        """Return this rank's ``RankPolicy.witnessed``."""
         return self.policy.witnessed
 
     def weights(self) -> dict[str, Tensor]:

@@ -147,7 +147,7 @@ def groups() -> Iterator[Callable[[int], RunActors]]:
 
     def of(world: int) -> RunActors:
         if world not in started:
-            cluster = ClusterConfig(dp_size=world, timeout_s=120)
+            cluster = ClusterConfig(dp_size=world, timeout_s=300)
             started[world] = RunActors(CpuRank, PlaneRolloutWorker, cluster, groups_in_flight=8)
         return started[world]
 

@@ -24,7 +24,7 @@ from rlconform.grpo.workers.train_step import PlanMismatch
 from rlconform.grpo.workers.worker_group import WorkerGroup
 from rlconform.plane import kv_first_write, mint_sample_ids
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 #: Seconds after which a collective of the broken ranks fails.
 TIMEOUT_S = 8.0

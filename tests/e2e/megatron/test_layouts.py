@@ -15,7 +15,7 @@ from rlconform.grpo.models import load_model
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.grpo.workers.worker_group import WorkerGroup
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 #: Logprobs and logits in float32: all layouts, torch and Megatron, agree to this.
 LOGPROBS = 1e-5

@@ -16,7 +16,7 @@ from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 Groups = Callable[[int], RunActors]
 Configure = Callable[..., MasterConfig]

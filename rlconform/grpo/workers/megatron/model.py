@@ -166,6 +166,12 @@ def build_model(hf: PreTrainedConfig, config: Any) -> Any:
         position_embedding_type="rope",
         rotary_base=given.rope_parameters["rope_theta"],
     )
+    for name, weight in model.named_parameters():
+        if ".experts." in name:
+            # Megatron does this only with expert_model_parallel_size above 1. But the ranks of a
+            # tensor-parallel group, who run whole experts, see different tokens as well, so the
+            # gradients are to be summed over them too.
+            weight.allreduce = False
     return model.to(config.params_dtype)
 
 

@@ -24,7 +24,7 @@ def wrap_for_training(model: Any, policy: PolicyConfig) -> Any:
     """Give the model buffers in which gradients are added up, in float32."""
     options = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
-        overlap_grad_reduce=False,  # which pass is an update's last isn't known beforehand
+        overlap_grad_reduce=False,  # which pass is an update's last isn't known while it runs
         use_distributed_optimizer=policy.megatron_cfg.optimizer.use_distributed_optimizer,
     )
     return DistributedDataParallel(config=model.config, ddp_config=options, module=model)

@@ -41,14 +41,14 @@ from rlconform.grpo.workers.megatron.weight_map import ModelSizes, WeightMap
 from rlconform.grpo.workers.megatron.weights import gather_weights, load_weights, open_weights
 from rlconform.grpo.workers.microbatches import TokenSpan
 from rlconform.grpo.workers.optimizer import learning_rate_factor
-from rlconform.grpo.workers.policy import Policy
+from rlconform.grpo.workers.policy import RankPolicy
 from rlconform.grpo.workers.rank_layout import RankLayout
 from rlconform.grpo.workers.train_step import OpenStep, PlanMismatch
 
 T = TypeVar("T")
 
 
-class MegatronPolicy(Policy):
+class MegatronPolicy(RankPolicy):
     """One rank's part of the model and of its frozen reference, its optimizer and schedule.
 
     ``ConfigError`` if Megatron would compute the model otherwise than transformers.
@@ -90,7 +90,7 @@ class MegatronPolicy(Policy):
             self._flops = ModelFlops.of(whole)
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute the logprobs, see ``Policy.logprobs``; the same on every rank of a replica."""
+        """Compute the logprobs, see ``RankPolicy.logprobs``; equal on a replica's ranks."""
         return self._logprobs(self.model, rows, packing)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
@@ -115,7 +115,7 @@ class MegatronPolicy(Policy):
         return result.cpu()
 
     def weights(self) -> dict[str, Tensor]:
-        """Gather all weights by name on rank 0, see ``Policy.weights``."""
+        """Gather all weights by name on rank 0, see ``RankPolicy.weights``."""
         module = self.model.module
         return gather_weights(module, self._weight_map, self._dtype, self._groups.control)
 
