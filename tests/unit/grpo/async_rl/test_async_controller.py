@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from rlconform.contract import ConfigError
+from rlconform.contract import ConfigError, KVBatchMeta
 from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig
+from rlconform.grpo.failures import WorkerDied, WorkerLost
 from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.samplers import WindowedSampler
-from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.replay.slots import Failure, Slot
 from rlconform.grpo.rollout.prompt_queue import DataloaderFailed
 from rlconform.grpo.simulation.engines import GROUP
 from rlconform.grpo.simulation.loop import SimulatedLoop
@@ -52,6 +53,32 @@ def test_a_prompt_whose_rewards_fail_again_is_skipped() -> None:
     outcome = run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
     assert isinstance(outcome.error, TooManySkippedPrompts)
     assert "1 prompts have no attempts left (1 reward)" in str(outcome.error)
+
+
+class FailsInAStep(World):
+    """Its policy workers raise in the first chunk."""
+
+    error: Exception
+    undone = 0
+
+    async def chunk(self, slots: Sequence[Slot], meta: KVBatchMeta) -> None:  # noqa: ARG002
+        raise self.error
+
+    async def undo(self) -> None:
+        self.undone += 1
+
+
+@pytest.mark.parametrize(
+    ("error", "undone"),
+    [(WorkerDied("a policy worker"), 0), (WorkerLost("no answer"), 0), (ConnectionError("it"), 1)],
+)
+def test_a_lost_policy_worker_is_not_called_again(error: Exception, undone: int) -> None:
+    """Otherwise the run would wait for ``cluster.timeout_s`` a second time."""
+    world = FailsInAStep(uneven)
+    world.error = error
+    with pytest.raises(type(error)):
+        run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
+    assert world.undone == undone
 
 
 @pytest.mark.parametrize("fault", ["raises", "too few"])
