@@ -5,7 +5,7 @@
                                     └─ yes ─▶ the fault, until the run has ended or is too late
          ── wait: all processes of the run have ended ──▶ Observed
 
-The test waits for the run alone, and never longer than ``START_S`` and the deadline. A victim is
+The test waits for the run alone, and no longer than ``START_S`` and ``DEADLINE_S``. A victim is
 stopped while the test looks again, so that the moment is still there when the fault comes.
 """
 
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from rlconform.backends.ray_worker_server import forked_workers
 from rlconform.check_run.judge import judge_run
 from rlconform.events import LogReader
 from rlconform.events.schema import EventSource, ProcessLost
@@ -33,10 +34,12 @@ from .verdict import Observed
 from .victims import EVENT_ROLES, Role, Victim, find_victim
 
 #: Seconds until the moment of a fault, from the start of the run; a busy machine is slow.
-START_S = 150.0
+START_S = 240.0
 #: Seconds from the fault to the end of the run, and then to that of its processes.
 DEADLINE_S, GONE_S = 60.0, 20.0
 _LOOK_S = 0.003
+#: Generations that take long enough to be struck.
+_LONG_RESPONSES = ("generation.max_new_tokens=40", "policy.max_total_sequence_length=48")
 _FAMILY_S = 0.3
 _FOLDER = Path(__file__).parent
 _SERVER = _FOLDER.parents[2] / "fixtures/servers/tiny_completions.py"
@@ -54,16 +57,16 @@ def run_chaos(scenario: Scenario, plane: str, folder: Path) -> Observed:
         if isinstance(scenario.fault, Lose):
             victim = None
             began = time.monotonic()
-            exit_code = run.wait(began + START_S)
+            exit_code = run.wait(began + START_S + DEADLINE_S)
         else:
             victim = run.victim_at_the_moment(scenario, servers)
             began = time.monotonic()
             exit_code = run.wait(began + DEADLINE_S, Strike(scenario.fault, victim.process))
-        left = run.left()
+        left = run.left() if exit_code is not None else []
         if scenario.resumed and exit_code is not None:
             run = stack.enter_context(_run(command, folder))
-            exit_code = run.wait(began + START_S)
-            left += run.left()
+            exit_code = run.wait(time.monotonic() + START_S + DEADLINE_S)
+            left += run.left() if exit_code is not None else []
         return _observed(scenario, folder, victim, exit_code, time.monotonic() - began, left)
 
 
@@ -75,7 +78,7 @@ def _command(scenario: Scenario, plane: str, folder: Path, urls: list[str]) -> l
     http = f"{{endpoints: {urls}, backoff_s: 0.05, connect_timeout_s: 2.0}}"
     return [
         sys.executable, *program, "tiny_llama_copy_async", f"data_plane={PLANES[plane]}",
-        f"grpo.max_num_steps={scenario.steps}", "async_rl.rollout_failure.backoff_base_s=0.1",
+        f"grpo.max_num_steps={scenario.steps}", *_LONG_RESPONSES, "async_rl.rollout_failure.backoff_base_s=0.1",
         f"logger.events_dir={folder / 'events'}", f"logger.log_dir={folder / 'logs'}",
         "logger.tensorboard_enabled=false", f"checkpointing.checkpoint_dir={folder / 'saved'}",
         *(("generation.backend=http", f"generation.http={http}") if urls else ()),
@@ -109,7 +112,7 @@ def _generation_server(journal: Path) -> Iterator[_Server]:
 
 
 class _Run:
-    """A run in a process of its own, and its family: all processes that descend from it."""
+    """A run in a process of its own, and its family: what it has started, and its actors."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process = process
@@ -154,43 +157,49 @@ class _Run:
 
     def left(self) -> list[str]:
         """Wait for the end of the family; kill and return the processes that are left."""
-        _, left = psutil.wait_procs(list(self._family), GONE_S if self._ended else 0)
+        _, left = psutil.wait_procs(list(self._family), GONE_S)
         names = []
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 names.append(" ".join(process.cmdline())[:80])
                 process.kill()
-        return names if self._ended else []
-
-    @property
-    def _ended(self) -> bool:
-        return self._process.poll() is not None
+        return names
 
     def _look(self) -> None:
         """Read new events; now and then note new processes."""
         for record in self._tail.poll():
             self._state.observe(record)
         if time.monotonic() > self._looked + _FAMILY_S:
+            self._family |= dict.fromkeys(forked_workers())
             with suppress(psutil.NoSuchProcess):
                 self._family |= dict.fromkeys(self._driver.children(recursive=True))
             self._looked = time.monotonic()
 
 
+def _environment() -> dict[str, str]:
+    """Return the variables of a run, whose actors get the priority of other processes.
+
+    Ray's default is lower, so on a busy machine they hardly run, and deadlines pass.
+    """
+    return {**os.environ, "RAY_worker_niceness": "0"}
+
+
 @contextmanager
 def _run(command: list[str], folder: Path) -> Iterator[_Run]:
     """Start the command in ``folder``; nothing of it is left after the block."""
-    with (
-        (folder / "stdout.txt").open("ab") as out,
-        (folder / "stderr.txt").open("ab") as err,
-        subprocess.Popen(command, cwd=folder, stdout=out, stderr=err) as process,
-    ):
+    with ExitStack() as stack:
+        out, err = (
+            stack.enter_context((folder / name).open("ab")) for name in ("stdout.txt", "stderr.txt")
+        )
+        process = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=out, stderr=err)
         run = _Run(process, folder)
         try:
             yield run
         finally:
             if process.poll() is None:
                 process.kill()
-                run.left()
+                process.wait()
+            run.left()
 
 
 def _observed(
@@ -202,7 +211,10 @@ def _observed(
     left: list[str],
 ) -> Observed:
     """Read the log of the run that has ended."""
+    stderr = (folder / "stderr.txt").read_text("utf-8")
     files = sorted((folder / "events").glob("events-*.jsonl"))
+    if not files:
+        return Observed(exit_code, seconds, stderr, left=left)
     lost = [one.event.lost for one in LogReader(files) if isinstance(one.event, ProcessLost)]
     report = judge_run([folder / "events"])
     prompts = report.declared.prompts_per_step if report.declared is not None else None
@@ -210,7 +222,7 @@ def _observed(
     return Observed(
         exit_code,
         seconds,
-        (folder / "stderr.txt").read_text("utf-8"),
+        stderr,
         report.ended,
         report.not_clean(),
         report.overview.fates["trained"],

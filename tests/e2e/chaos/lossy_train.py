@@ -5,7 +5,7 @@
     driver ── generate_group ──▶ rollout actor
            ◀── nothing ───────────────┘                  ``group_reply``
 
-The message is that of the third group of a rollout actor.
+The message is that of the twelfth group of a rollout actor, which is one of the second step.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from rlconform.contract.fields import GENERATION_LOGPROBS
 from rlconform.grpo import training_loop
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 
-_THIRD = 2
+#: Number of the group whose message is lost, from 0.
+_LOST = 11
 #: Seconds after which a call without an answer gives up.
 _PATIENCE_S = 2.0
 
 
 class LossyClient:
-    """A client of a rollout actor, whose third put of a group's rows is lost."""
+    """A client of a rollout actor, which loses the put of one group's rows."""
 
     def __init__(self, client: Any, message: str) -> None:
         self._client, self._message = client, message
@@ -44,7 +45,7 @@ class LossyClient:
     ) -> Any:
         """Pass the put on, but for the one that is lost."""
         of_group = fields is not None and GENERATION_LOGPROBS in fields.keys()  # noqa: SIM118
-        lost = of_group and next(self._groups) == _THIRD
+        lost = of_group and next(self._groups) == _LOST
         if lost and self._message == "put":
             return KVBatchMeta(
                 partition_id=partition_id, task_name=None, sample_ids=sample_ids,
@@ -58,16 +59,16 @@ class LossyClient:
 
 
 class LossyActor(PlaneRolloutWorker):
-    """A rollout actor whose third answer never arrives."""
+    """A rollout actor one of whose answers never arrives."""
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
         self._answers = count()
 
     def generate_group(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate the group, and keep the third answer."""
+        """Generate the group, and keep the answer that is lost."""
         answer = super().generate_group(*args, **kwargs)
-        if next(self._answers) == _THIRD:
+        if next(self._answers) == _LOST:
             threading.Event().wait()
         return answer
 

@@ -28,7 +28,7 @@ class Scenario:
     when: Literal["busy", "idle", "any"] = "busy"
     after_steps: int = 1
     rank: int = 0  # of the victim
-    steps: int = 6  # of the whole run
+    steps: int = 10  # of the whole run
     overrides: tuple[str, ...] = ()
     plane_overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     servers: int = 0  # that generate over HTTP
@@ -134,11 +134,12 @@ SCENARIOS = (
     ),
     Scenario(
         "plane_storage_killed",
-        Role.PLANE_STORAGE, Kill(), _ends(*_PLANE_LOST), steps=_LONG,
+        Role.PLANE_STORAGE, Kill(), _ends(*_PLANE_LOST, "WorkerDied"), steps=_LONG,
     ),
     Scenario(
         "put_lost",
-        Role.ROLLOUT_ACTOR, Lose("put"), _ends("UnknownSample", rules=("plane_ops",)),
+        Role.ROLLOUT_ACTOR, Lose("put"),
+        _ends("UnknownSample", "UnknownField", rules=("plane_ops",)),
     ),
     Scenario("reply_of_a_put_lost", Role.ROLLOUT_ACTOR, Lose("put_reply"), GoesOn()),
     Scenario(

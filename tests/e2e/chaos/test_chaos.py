@@ -16,7 +16,7 @@ CASES = [
 ]
 
 
-@pytest.mark.timeout(2 * START_S + DEADLINE_S)
+@pytest.mark.timeout(2 * (START_S + DEADLINE_S))
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("scenario", CASES)
 def test_a_run_goes_on_or_ends_with_a_typed_error(
