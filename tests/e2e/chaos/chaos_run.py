@@ -78,7 +78,8 @@ def _command(scenario: Scenario, plane: str, folder: Path, urls: list[str]) -> l
     http = f"{{endpoints: {urls}, backoff_s: 0.05, connect_timeout_s: 2.0}}"
     return [
         sys.executable, *program, "tiny_llama_copy_async", f"data_plane={PLANES[plane]}",
-        f"grpo.max_num_steps={scenario.steps}", *_LONG_RESPONSES, "async_rl.rollout_failure.backoff_base_s=0.1",
+        f"grpo.max_num_steps={scenario.steps}", *_LONG_RESPONSES,
+        "async_rl.rollout_failure.backoff_base_s=0.1",
         f"logger.events_dir={folder / 'events'}", f"logger.log_dir={folder / 'logs'}",
         "logger.tensorboard_enabled=false", f"checkpointing.checkpoint_dir={folder / 'saved'}",
         *(("generation.backend=http", f"generation.http={http}") if urls else ()),
