@@ -36,7 +36,7 @@ from .victims import EVENT_ROLES, Role, Victim, find_victim
 #: Seconds until the moment of a fault, from the start of the run; a busy machine is slow.
 START_S = 240.0
 #: Seconds from the fault to the end of the run, and then to that of its processes.
-DEADLINE_S, GONE_S = 60.0, 20.0
+DEADLINE_S, GONE_S = 60.0, 60.0
 _LOOK_S = 0.003
 #: Generations that take long enough to be struck.
 _LONG_RESPONSES = ("generation.max_new_tokens=40", "policy.max_total_sequence_length=48")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -13,6 +14,7 @@ import pytest
 from rlconform.contract import ConfigError, KVBatchMeta
 from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig
 from rlconform.grpo.failures import WorkerDied, WorkerLost
+from rlconform.grpo.queue.queue_client import QueueLost
 from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.samplers import WindowedSampler
@@ -79,6 +81,28 @@ def test_a_lost_policy_worker_is_not_called_again(error: Exception, undone: int)
     with pytest.raises(type(error)):
         run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
     assert world.undone == undone
+
+
+def test_a_pump_that_fails_with_the_step_leaves_no_error_unseen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when the trajectory queue dies: rollouter and trainer both have a call in it."""
+    options, size = config(SAMPLERS["in_order"]), RunSize(PROMPTS, GROUP, STEPS, "train")
+
+    async def fail(*_: Any) -> None:
+        raise QueueLost("the trajectory queue has died")
+
+    async def run() -> None:
+        controller = AsyncController(options, size, World(uneven).ports())
+        controller.pump.run = fail  # type: ignore[method-assign]
+        controller._train.step = fail  # type: ignore[method-assign, assignment]
+        with pytest.raises(QueueLost):
+            await controller.step()
+        await cancel_others(1.0)
+
+    asyncio.run(run())
+    gc.collect()
+    assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize("fault", ["raises", "too few"])
