@@ -29,6 +29,10 @@ class WorkerDied(WorkerLost):
     """An actor of the run died."""
 
 
+class ServersLost(WorkerLost):
+    """No server that generates has taken the new weights, so none can go on."""
+
+
 class RewardFailure(RuntimeError):
     """A row has no reward: its scorer raised, was too late, or gave a reward that isn't finite."""
 
@@ -45,3 +49,8 @@ class TooFewRewards(RuntimeError):
 
 class RankFailed(RuntimeError):
     """Another rank failed, so this rank has not begun a pass in which it would wait for it."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of Ray's, whose others list pids, addresses and guesses."""
+    return str(error).partition("\n")[0]
