@@ -107,7 +107,11 @@ def test_an_asynchronous_run_ends(
     groups: Groups, configure: Configure, owner: DataPlaneClient, attach: Attach
 ) -> None:
     """At a staleness of one version, on two tensor-parallel ranks."""
-    ahead = ("async_rl.max_inflight_prompts=4", "async_rl.min_groups_for_streaming_train=2")
+    ahead = (
+        "async_rl.max_inflight_prompts=4",
+        "async_rl.min_groups_for_streaming_train=2",
+        "policy.train_global_batch_size=null",
+    )
     config = configure("tiny_llama_copy_async", "tp2", *ahead, "grpo.max_num_steps=3")
     record = through_plane(groups(2), config, owner, attach)
     assert [report.step for report in record.reports] == [1, 2, 3]
