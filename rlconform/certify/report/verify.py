@@ -86,7 +86,8 @@ def verify_report(place: Path, is_signed: Verifier | None = None) -> Verificatio
     findings += others
     findings += [Finding(Fault.TAMPERED, *one) for one in check_findings(document, texts)]
     if not others:  # results can't be judged by another set
-        findings += [Finding(Fault.TAMPERED, *one) for one in result_findings(document, texts)]
+        wrong = result_findings(report, document, texts)
+        findings += [Finding(Fault.TAMPERED, *one) for one in wrong]
     findings += _partial(document)
     return Verification(document, findings, signed)
 

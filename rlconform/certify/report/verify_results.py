@@ -107,7 +107,10 @@ def _history(check: CheckPart, text: str) -> Iterator[Wrong]:
     if check.outcome not in BROKEN:
         found = [name for name, checker in CHECKERS.items() if any(checker(history))]
         wrong = f"; checkers find {', '.join(found)}" if found else ""
-        yield check.id, f"expected a failure, as only failures have a history; got PASS{wrong}"
+        yield (
+            check.id,
+            f"expected a failure, as only failures have a history; got {check.outcome}{wrong}",
+        )
         return
     checker = checker_named_in(check.evidence)
     if checker is None:
@@ -119,11 +122,12 @@ def _history(check: CheckPart, text: str) -> Iterator[Wrong]:
         yield check.id, f"expected {name} to find in the history what its evidence says; got {said}"
 
 
-def result_findings(document: ReportDocument, texts: Mapping[str, str]) -> Iterator[Wrong]:
-    """Judge the run again, and find what the report says otherwise."""
+def result_findings(
+    said: Mapping[str, Any], document: ReportDocument, texts: Mapping[str, str]
+) -> Iterator[Wrong]:
+    """Judge the run again, and find what the report, ``said`` as plain data, says otherwise."""
     certificate = judged_again(document, texts)
     again = json.loads(json.dumps(body_of(certificate), default=str))
-    said = json.loads(document.model_dump_json(by_alias=True))
     yield from _rows(said["requirements"], again["requirements"])
     for part in ("causes", "verdict"):
         if said[part] != again[part]:
