@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -26,6 +28,19 @@ def render_template(
     **values: Any,
 ) -> str:
     """Return a page made of the package's template; ``script`` is a file in ``_templates``."""
+    environment = _environment(package)
+    environment.filters |= dict(filters or {})
+    source = (
+        (resources.files("rlconform") / TEMPLATES / script).read_text("utf-8") if script else ""
+    )
+    return environment.get_template(template).render(
+        script=Markup(source), script_hash=_hash(source), **values
+    )
+
+
+@cache
+def _environment(package: str) -> Environment:
+    """Return an environment that compiles each template once."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("rlconform", TEMPLATES)]),
         autoescape=True,
@@ -33,16 +48,8 @@ def render_template(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= dict(filters or {})
     environment.filters["safe_link"] = safe_link
-    source = ""
-    if script:
-        loader = environment.loader
-        assert loader is not None  # it is given above
-        source = loader.get_source(environment, script)[0]
-    return environment.get_template(template).render(
-        script=Markup(source), script_hash=_hash(source), **values
-    )
+    return environment
 
 
 def safe_link(address: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rlconform._page import render_template
@@ -13,7 +13,7 @@ from rlconform.certify.report.page.timeline import HistoryChart, history_chart
 from rlconform.certify.report.root_causes import RootCause, describe
 from rlconform.certify.report.verdict import Verdict
 from rlconform.certify.report.waivers import Waiver
-from rlconform.certify.results import BROKEN, Outcome
+from rlconform.certify.results import BROKEN, NOT_SELECTED, Outcome
 from rlconform.contract import CAPABILITIES
 
 #: Style class of each outcome.
@@ -63,7 +63,10 @@ def render_certificate(
     document: ReportDocument, histories: Mapping[str, str], scripts: Mapping[str, str]
 ) -> str:
     """Return the page; ``histories`` and ``scripts`` are texts by path relative to the report."""
-    rows = [_requirement(document, part, histories, scripts) for part in document.requirements]
+    unselected = not_selected(document.requirements)
+    parts = [part for part in document.requirements if part.id not in unselected]
+    rows = [_requirement(document, part, histories, scripts) for part in parts]
+    left_out = tuple(f"{one} " for one in unselected)
     counts = Counter(row.part.outcome for row in rows)
     target = document.header.target
     return render_template(
@@ -76,6 +79,8 @@ def render_certificate(
         tally=[
             (outcome, STYLES[outcome], counts[outcome]) for outcome in Outcome if counts[outcome]
         ],
+        reasons=[one for one in document.verdict.reasons if not one.startswith(left_out)],
+        unselected=unselected,
         sections=list(dict.fromkeys(row.part.section for row in rows)),
         rows=rows,
         causes=[(cause, _sentence(cause)) for cause in document.causes],
@@ -84,6 +89,11 @@ def render_certificate(
         styles=STYLES,
         shown=SHOWN,
     )
+
+
+def not_selected(requirements: Iterable[RequirementPart]) -> list[str]:
+    """Return the ids of requirements whose checks ``-k`` all deselected."""
+    return [r.id for r in requirements if not r.checks and r.reason.endswith(NOT_SELECTED)]
 
 
 def _requirement(
