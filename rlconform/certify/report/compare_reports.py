@@ -146,7 +146,6 @@ def _facts(report: ReportDocument) -> dict[str, str]:
         "rlconform": header.kit,
         "selected": header.selected or "all",
         "seed": str(header.seed),
-        "seconds": f"{header.seconds.total:.1f}",
     }
     if target.adapter:
         facts["adapter"] = f"{target.adapter.module} {target.adapter.sha256[:12]}"

@@ -18,7 +18,9 @@ from rlconform.certify.report.waivers import Waiver
 from rlconform.certify.results import BROKEN, Outcome
 
 #: Characters of a failure that its pattern covers.
-LONGEST_MATCH = 120
+LONGEST_MATCH = 100
+#: Characters with a meaning in a regular expression.
+_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 _HEADER = """\
 # Waivers for {name} at level {level}, drafted from the report of {created:%Y-%m-%d}.
 # Each needs a reason and the address of an issue before `rlconform certify --waivers` takes it.
@@ -68,21 +70,19 @@ def _matches(waiver: Waiver, part: RequirementPart) -> bool:
 
 def pattern_of(failures: Iterable[str]) -> str:
     """Return a regular expression that is found in each failure, and in the same ones next time."""
-    return "|".join(dict.fromkeys(_pattern(failure) for failure in failures))
+    patterns = dict.fromkeys(_pattern(failure) for failure in failures)
+    needed = [one for one in patterns if not any(one.startswith(o) for o in patterns if o != one)]
+    several = "|".join(needed)
+    return f"(?s){several}" if ".*" in several else several
 
 
 def _pattern(failure: str) -> str:
-    """Return the start of a failure as a pattern: particular parts and white space may differ."""
-    parts, at = [], 0
-    for found in PARTICULAR.finditer(failure):
-        if found.start() > LONGEST_MATCH:
-            break
-        parts.append(failure[at : found.start()])
-        at = found.end()
-    rest = failure[at : max(at, LONGEST_MATCH)]
-    return "(?s:.*)".join(
-        r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in [*parts, rest]
-    )
+    """Return what was expected as a pattern: names, numbers and white space may differ."""
+    asked = failure.partition("; got ")[0][:LONGEST_MATCH]
+    if len(asked) == LONGEST_MATCH:
+        asked = asked.rpartition(" ")[0] or asked
+    fixed = [_SPECIAL.sub(r"\\\g<0>", part) for part in PARTICULAR.split(asked)]
+    return ".*".join(re.sub(r"[^\S ]\s*| \s+", r"\\s+", part) for part in fixed)
 
 
 def waiver_file(report: ReportDocument, waivers: Iterable[Waiver]) -> str:

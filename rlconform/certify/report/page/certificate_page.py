@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rlconform._page import render_template
+from rlconform.certify.concurrency.named_checkers import REPEATED
 from rlconform.certify.report.document import CheckPart, ReportDocument, RequirementPart
 from rlconform.certify.report.page.timeline import HistoryChart, history_chart
 from rlconform.certify.report.root_causes import RootCause, describe
@@ -72,6 +73,7 @@ def render_certificate(
     return render_template(
         "rlconform.certify.report.page",
         "report.html.j2",
+        {"without_hint": without_hint},
         script="filters.js",
         report=document,
         target=target,
@@ -84,6 +86,8 @@ def render_certificate(
         sections=list(dict.fromkeys(row.part.section for row in rows)),
         rows=rows,
         causes=[(cause, _sentence(cause)) for cause in document.causes],
+        declared=[name for name, has in target.capabilities.items() if has is True],
+        absent=[(name, why) for name, why in target.capabilities.items() if why is not True],
         undeclared=[name for name in CAPABILITIES if name not in target.capabilities],
         config=json.dumps(target.config, indent=2, ensure_ascii=False) if target.config else "",
         styles=STYLES,
@@ -124,4 +128,9 @@ def _chart(check: CheckPart, histories: Mapping[str, str]) -> HistoryChart | Non
 
 def _sentence(cause: RootCause) -> str:
     """Return what the cause is, without the ids before it, which the page shows as links."""
-    return describe(cause).partition(": ")[2]
+    return without_hint(describe(cause).partition(": ")[2])
+
+
+def without_hint(text: str) -> str:
+    """Return a race's failure without how to see it again, which is said once, at its check."""
+    return text.partition(f" ({REPEATED}")[0]

@@ -13,7 +13,7 @@ from rlconform.certify.report.compare_reports import (
     matrix_rows,
 )
 from rlconform.certify.report.document import ReportDocument, RequirementPart
-from rlconform.certify.report.page.certificate_page import STYLES, VERDICTS
+from rlconform.certify.report.page.certificate_page import STYLES, VERDICTS, without_hint
 from rlconform.certify.results import Outcome
 
 #: What a cell of a matrix shows for each outcome.
@@ -47,7 +47,7 @@ def render_matrix(reports: Sequence[ReportDocument]) -> str:
     return render_template(
         _PACKAGE,
         "matrix.html.j2",
-        {"cell": cell_text},
+        {"cell": cell_text, "without_hint": without_hint},
         script="filters.js",
         reports=reports,
         names=names_of(reports),
@@ -65,6 +65,7 @@ def render_diff(diff: ReportDiff) -> str:
     return render_template(
         _PACKAGE,
         "diff.html.j2",
+        {"without_hint": without_hint},
         diff=diff,
         styles=STYLES,
         kinds=KINDS,
