@@ -35,8 +35,10 @@ VERDICTS: Mapping[Verdict, str] = {
     Verdict.CONDITIONAL: "unsure",
     Verdict.NOT_CERTIFIED: "fail",
 }
-#: Reasons, and checks with evidence per requirement, that are shown before the reader opens more.
+#: Reasons that are shown before the reader opens the others.
 SHOWN = 12
+#: Checks with evidence that each requirement shows before the reader opens the others.
+SHOWN_CHECKS = 3
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def render_certificate(
         config=json.dumps(target.config, indent=2, ensure_ascii=False) if target.config else "",
         styles=STYLES,
         shown=SHOWN,
+        shown_checks=SHOWN_CHECKS,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.report.compare_reports import ChangeKind, diff_reports
@@ -26,6 +27,7 @@ from rlconform.certify.report.page.comparison_pages import (
 from rlconform.certify.report.page.timeline import history_chart
 from rlconform.certify.report.waivers import Waiver
 from rlconform.certify.results import CheckResult, Outcome, RunRecord
+from rlconform.cli import app
 
 Issue = Callable[..., Path]
 
@@ -287,3 +289,43 @@ def test_a_requirement_that_is_no_longer_tested_is_worse(issued: Path, issue_rep
     diff = diff_reports(read_report(issued), read_report(issue_report(drop, "second")))
     assert [(one.id, one.kind) for one in diff.changes] == [("PUT-01", ChangeKind.LOST)]
     assert diff.is_worse
+
+
+# -- the commands --------------------------------------------------------------------------------
+
+
+def run(*typed: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(word) for word in typed])
+    return result.exit_code, result.output
+
+
+def test_matrix_writes_a_page_and_markdown(issued: Path, tmp_path: Path) -> None:
+    page, markdown = tmp_path / "matrix.html", tmp_path / "matrix.md"
+    code, output = run("matrix", issued, issued, "--out", page, "--markdown", markdown)
+    assert code == 0
+    assert output.count("acme/shm 1.4: not certified at level unit") == 2
+    assert page.read_text().startswith("<!doctype html>")
+    assert markdown.read_text().startswith("| Requirement | acme/shm 1.4 | acme/shm 1.4 |")
+
+
+def test_diff_exits_with_1_if_something_is_newly_broken(
+    issued: Path, issue_report: Issue, tmp_path: Path
+) -> None:
+    second = issue_report(repair("GET-04"), "second")
+    assert run("diff", issued, issued) == (
+        0,
+        "broken in both: GET-04, CLAIM-02\n2 broken in both\n",
+    )
+    assert run("diff", issued, second)[0] == 0
+    code, output = run("diff", second, issued, "--html", tmp_path / "diff.html")
+    assert code == 1
+    assert "1 newly broken" in output
+    assert "expected an error; got 2 rows" in output
+    assert (tmp_path / "diff.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_page_that_can_not_be_written_is_one_sentence(issued: Path, tmp_path: Path) -> None:
+    code, output = run("diff", issued, issued, "--html", tmp_path / "none" / "diff.html")
+    assert code == 2
+    assert "can't be written" in output
+    assert len(output.strip().splitlines()) == 1
