@@ -74,8 +74,8 @@ def check_filters(browser: Chromium, page: Path, broken: list[str]) -> None:
     choose(browser, "FAIL")
     choose_section(browser, "")
     assert browser.run(VISIBLE) == everything
-    browser.run("const words = document.querySelector('input'); words.value = 'an unknown id'; 1")
-    browser.run("words.dispatchEvent(new Event('input'))")
+    search = "document.querySelector('input')"
+    browser.run(f"{search}.value = 'An unknown id'; {search}.dispatchEvent(new Event('input'))")
     assert "GET-04" in browser.run(VISIBLE)
     assert len(browser.run(VISIBLE)) < len(everything)
     browser.open(page, fragment="#GET-04")
