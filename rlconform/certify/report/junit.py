@@ -110,7 +110,7 @@ def _judge(case: ElementTree.Element, rule: JudgedRule, waived: str) -> None:
         case RuleOutcome.FAIL if waived:
             _skip(case, waived)
         case RuleOutcome.FAIL:
-            message = _xml_text(rule.anomalies[0].sentence)
+            message = _xml_text(rule.anomalies[0].sentence if rule.anomalies else rule.title)
             node = ElementTree.SubElement(case, "failure", type="FAIL", message=message)
             lines = [f"{rule.title}: not so in {rule.count} cases"]
             for anomaly in rule.anomalies:

@@ -6,6 +6,7 @@ Each yields pairs of a part of the report and what is wrong with it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -102,26 +103,22 @@ def _outcome(check: CheckPart) -> Iterator[Wrong]:
 
 def _history(check: CheckPart, text: str) -> Iterator[Wrong]:
     """Check the history again, with the checker that the failure names."""
+    named = checker_named_in(check.evidence)
+    checkers = [named] if named and check.outcome in BROKEN else list(CHECKERS.values())
     try:
         history = History(from_jsonl(text))
-    except (ValueError, TypeError, LookupError) as error:
+        kinds = sorted({anomaly.kind for checker in checkers for anomaly in checker(history)})
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         yield check.history, f"not a history: {type(error).__name__}: {error}"
         return
+    said = ", ".join(kinds) or "nothing"
     if check.outcome not in BROKEN:
-        found = [name for name, checker in CHECKERS.items() if any(checker(history))]
-        wrong = f"; checkers find {', '.join(found)}" if found else ""
         yield (
             check.id,
-            f"expected a failure, as only failures have a history; got {check.outcome}{wrong}",
+            f"expected FAIL, as only failures have a history, in which checkers find {said}",
         )
-        return
-    checker = checker_named_in(check.evidence)
-    if checker is None:
-        return
-    kinds = {anomaly.kind for anomaly in checker(history)}
-    if not any(kind in check.evidence for kind in kinds):
-        said = ", ".join(sorted(kinds)) or "nothing"
-        name = getattr(checker, "__name__", "")
+    elif named and not any(kind in check.evidence for kind in kinds):
+        name = getattr(named, "__name__", "")
         yield check.id, f"expected {name} to find in the history what its evidence says; got {said}"
 
 
@@ -131,6 +128,12 @@ def result_findings(
     """Judge the run again, and find what the report, ``said`` as plain data, says otherwise."""
     if any(check.requirement not in load_requirements() for check in document.checks):
         return  # ``check_findings`` has named them
+    for waiver in document.waivers:
+        try:
+            re.compile(waiver.match)
+        except re.error as error:
+            yield f"waiver {waiver.id}", f"match is not a regular expression: {error}"
+            return
     certificate = judged_again(document, texts)
     again = json.loads(json.dumps(body_of(certificate), default=str))
     yield from _rows(said["requirements"], again["requirements"])

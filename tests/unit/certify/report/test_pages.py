@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
+from rlconform.certify.judged_runs import JudgedAnomaly, JudgedRule, JudgedRun
 from rlconform.certify.report.compare_reports import ChangeKind, diff_reports
 from rlconform.certify.report.document import ReportDocument, read_report
 from rlconform.certify.report.page.certificate_page import render_certificate
@@ -27,6 +28,7 @@ from rlconform.certify.report.page.comparison_pages import (
 from rlconform.certify.report.page.timeline import history_chart
 from rlconform.certify.report.waivers import Waiver
 from rlconform.certify.results import CheckResult, Outcome, RunRecord
+from rlconform.check_run.verdict import RuleOutcome
 from rlconform.cli import app
 
 Issue = Callable[..., Path]
@@ -156,6 +158,10 @@ def attacked(run: RunRecord) -> None:
     odd = f"unit/contract/test_get.py::test_odd[{PLANTED}]"
     run.plan.append(replace(run.plan[0], id=odd, requirement="GET-01", level="unit", left_out=""))
     run.results[odd] = CheckResult(odd, "GET-01", Outcome.FAIL, evidence=PLANTED, stacks=PLANTED)
+    anomaly = JudgedAnomaly(PLANTED, PLANTED, False, [PLANTED])
+    rule = JudgedRule("staleness", PLANTED, RuleOutcome.FAIL, [PLANTED], PLANTED, 1, [anomaly])
+    judged = JudgedRun(PLANTED, PLANTED, 9, PLANTED, [rule])
+    run.results[odd] = replace(run.results[odd], runs=[judged])
     run.notes.append(PLANTED)
 
 
@@ -178,6 +184,7 @@ def test_no_text_of_a_plane_is_markup(hostile: Path, issued: Path) -> None:
     page = page_of(hostile)
     assert_harmless(page)
     assert page.count("&lt;script&gt;planted()") > 40
+    assert "Training runs, judged by their events" in page
     reports = [read_report(hostile), read_report(issued)]
     assert_harmless(render_matrix(reports))
     assert_harmless(render_diff(diff_reports(*reports[::-1])))

@@ -166,6 +166,16 @@ def waiver_of_another_failure(report: Report, _: Path) -> None:
     report["waivers"][0]["match"] = "never said"
 
 
+def waiver_without_meaning(report: Report, _: Path) -> None:
+    report["waivers"][0]["match"] = "("
+
+
+def history_of_other_types(report: Report, folder: Path) -> None:
+    (folder / broken(report, "CLAIM-02")["history"]).write_text(
+        '{"who": "a", "op": "claim", "start": 1, "end": 2, "ids": 7}\n'
+    )
+
+
 def waiver_added(report: Report, _: Path) -> None:
     report["waivers"].append(report["waivers"][0] | {"id": "GET-04", "match": "rows"})
 
@@ -198,6 +208,16 @@ def other_text(report: Report, _: Path) -> None:
 
 def not_run(report: Report, _: Path) -> None:
     broken(report, "GET-04").update(ran=False, outcome="NOT_TESTED", evidence="", steps=[])
+
+
+def run_added(report: Report, _: Path) -> None:
+    passing = next(check for check in report["checks"] if check["outcome"] == "PASS")
+    rule = {"rule": "staleness", "title": "No sample is stale", "outcome": "fail", "missing": [],
+            "reason": "", "count": 1, "anomalies": []}  # fmt: skip
+    report["runs"].append(
+        {"check": passing["id"], "requirement": passing["requirement"], "name": "asynchronous",
+         "verdict": "The run breaks 1 of 12 rules", "events": 9, "groups": "", "rules": [rule]}
+    )  # fmt: skip
 
 
 def counts(report: Report, _: Path) -> None:
@@ -268,7 +288,7 @@ TAMPERINGS = {
         history_removed, True, Fault.MISSING, "histories/", "is not among the files in the footer"
     ),
     "a history of a pass": Tampering(
-        history_of_a_pass, True, Fault.TAMPERED, "unit/", "checkers find duplicated"
+        history_of_a_pass, True, Fault.TAMPERED, "unit/", "in it checkers find"
     ),
     "a reproducer": Tampering(reproducer, False, Fault.TAMPERED, "reproducers/GET-04.py", CHANGED),
     "a reproducer added": Tampering(
@@ -283,6 +303,12 @@ TAMPERINGS = {
     ),
     "a waiver's match": Tampering(
         waiver_of_another_failure, True, Fault.TAMPERED, "PUT-25", "its checks say FAIL"
+    ),
+    "a waiver that can't be read": Tampering(
+        waiver_without_meaning, True, Fault.TAMPERED, "waiver PUT-25", "not a regular expression"
+    ),
+    "a history of other types": Tampering(
+        history_of_other_types, True, Fault.TAMPERED, "histories/", "not a history: TypeError"
     ),
     "a waiver added": Tampering(
         waiver_added, True, Fault.TAMPERED, "GET-04", "its checks say DEVIATION"
@@ -304,6 +330,13 @@ TAMPERINGS = {
         other_text, True, Fault.OTHER_SET, "requirement_set_sha256", "is not the one that this"
     ),
     "a check that did not run": Tampering(not_run, True, Fault.PARTIAL, "checks", "checks ran"),
+    "a run that breaks a rule": Tampering(
+        run_added,
+        True,
+        Fault.TAMPERED,
+        "unit/",
+        "its run breaks staleness: expected FAIL; got PASS",
+    ),
     "the counts": Tampering(counts, False, Fault.TAMPERED, "footer", "got other counts"),
     "the time": Tampering(time, False, Fault.TAMPERED, "header", CHANGED),
     "a key of its own": Tampering(
