@@ -83,6 +83,7 @@ class ReportDiff:
     changes: list[RequirementChange]  # newly broken first
     checks: list[tuple[CheckPart, CheckPart]]  # that ran in both, with other outcomes
     still_broken: list[str]  # ids broken in both
+    not_compared: list[str]  # ids whose checks one of the runs did not select
 
     @property
     def is_worse(self) -> bool:
@@ -92,10 +93,12 @@ class ReportDiff:
 
 def diff_reports(old: ReportDocument, new: ReportDocument) -> ReportDiff:
     """Return what changed from the old report to the new one."""
-    changes = []
+    changes, not_compared = [], []
     for row in matrix_rows([new, old]):
         after, before = row.results
-        if (before and before.outcome) != (after and after.outcome):
+        if any(part and part.unselected for part in row.results):
+            not_compared.append(row.id)
+        elif (before and before.outcome) != (after and after.outcome):
             kind = _kind(before, after)
             changes.append(RequirementChange(kind, row.id, row.title, row.strength, before, after))
     changes.sort(key=lambda change: list(ChangeKind).index(change.kind))
@@ -107,7 +110,9 @@ def diff_reports(old: ReportDocument, new: ReportDocument) -> ReportDiff:
     ]
     broken = _broken(old)
     still = [part.id for part in new.requirements if part.id in broken and part.outcome in BROKEN]
-    return ReportDiff(old, new, list(_header_changes(old, new)), changes, checks, still)
+    return ReportDiff(
+        old, new, list(_header_changes(old, new)), changes, checks, still, not_compared
+    )
 
 
 def _kind(before: RequirementPart | None, after: RequirementPart | None) -> ChangeKind:

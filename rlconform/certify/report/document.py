@@ -20,7 +20,7 @@ from rlconform.certify.judged_runs import JudgedRule
 from rlconform.certify.report.root_causes import RootCause
 from rlconform.certify.report.verdict import Conclusion
 from rlconform.certify.report.waivers import Waiver
-from rlconform.certify.results import Outcome
+from rlconform.certify.results import NOT_SELECTED, Outcome
 from rlconform.contract import ConfigError, Level
 
 #: Version of the document; 3 has waivers, digests of all parts, and one form for every check.
@@ -116,6 +116,11 @@ class RequirementPart(_Part):
     def section(self) -> str:
         """The part of the id before the dash."""
         return self.id.rpartition("-")[0]
+
+    @property
+    def unselected(self) -> bool:
+        """Whether ``-k`` deselected all its checks."""
+        return not self.checks and self.reason.endswith(NOT_SELECTED)
 
 
 class CheckPart(_Part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlconform._page import render_template
@@ -14,7 +14,7 @@ from rlconform.certify.report.page.timeline import HistoryChart, history_chart
 from rlconform.certify.report.root_causes import RootCause, describe
 from rlconform.certify.report.verdict import Verdict
 from rlconform.certify.report.waivers import Waiver
-from rlconform.certify.results import BROKEN, NOT_SELECTED, Outcome
+from rlconform.certify.results import BROKEN, Outcome
 from rlconform.contract import CAPABILITIES
 
 #: Style class of each outcome.
@@ -66,8 +66,8 @@ def render_certificate(
     document: ReportDocument, histories: Mapping[str, str], scripts: Mapping[str, str]
 ) -> str:
     """Return the page; ``histories`` and ``scripts`` are texts by path relative to the report."""
-    unselected = not_selected(document.requirements)
-    parts = [part for part in document.requirements if part.id not in unselected]
+    unselected = [part.id for part in document.requirements if part.unselected]
+    parts = [part for part in document.requirements if not part.unselected]
     rows = [_requirement(document, part, histories, scripts) for part in parts]
     left_out = tuple(f"{one} " for one in unselected)
     counts = Counter(row.part.outcome for row in rows)
@@ -96,11 +96,6 @@ def render_certificate(
         shown=SHOWN,
         shown_checks=SHOWN_CHECKS,
     )
-
-
-def not_selected(requirements: Iterable[RequirementPart]) -> list[str]:
-    """Return the ids of requirements whose checks ``-k`` all deselected."""
-    return [r.id for r in requirements if not r.checks and r.reason.endswith(NOT_SELECTED)]
 
 
 def _requirement(

@@ -99,21 +99,23 @@ def test_the_page_loads_nothing(issued: Path) -> None:
     assert "url(" not in page_of(issued)
 
 
-def test_a_page_of_a_part_names_what_was_not_selected(issue_report: Issue) -> None:
-    def select(run: RunRecord) -> None:
-        run.plan = [
-            replace(check, left_out=check.left_out or "not selected")
-            if check.requirement.startswith("PUT")
-            else check
-            for check in run.plan
-        ]
-        run.results = {
-            name: result
-            for name, result in run.results.items()
-            if not result.requirement.startswith("PUT")
-        }
+def without_put(run: RunRecord) -> None:
+    """Deselect the checks of a section."""
+    run.plan = [
+        replace(check, left_out=check.left_out or "not selected")
+        if check.requirement.startswith("PUT")
+        else check
+        for check in run.plan
+    ]
+    run.results = {
+        name: result
+        for name, result in run.results.items()
+        if not result.requirement.startswith("PUT")
+    }
 
-    page = page_of(issue_report(select))
+
+def test_a_page_of_a_part_names_what_was_not_selected(issue_report: Issue) -> None:
+    page = page_of(issue_report(without_put))
     assert 'id="PUT-01"' not in page
     assert "more requirements, whose checks were not selected" in page
 
@@ -285,6 +287,14 @@ def test_equal_reports_have_no_difference(issued: Path) -> None:
     report = read_report(issued)
     same = diff_reports(report, report)
     assert (same.header, same.changes, same.checks, same.is_worse) == ([], [], [], False)
+
+
+def test_what_one_run_did_not_select_is_not_compared(issued: Path, issue_report: Issue) -> None:
+    diff = diff_reports(read_report(issued), read_report(issue_report(without_put, "part")))
+    assert "PUT-01" in diff.not_compared
+    assert [change.id for change in diff.changes if change.id.startswith("PUT")] == []
+    assert not diff.is_worse
+    assert "did not select the checks of" in render_diff(diff)
 
 
 def test_a_requirement_that_is_no_longer_tested_is_worse(issued: Path, issue_report: Issue) -> None:
