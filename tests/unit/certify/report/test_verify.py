@@ -288,7 +288,7 @@ TAMPERINGS = {
         history_removed, True, Fault.MISSING, "histories/", "is not among the files in the footer"
     ),
     "a history of a pass": Tampering(
-        history_of_a_pass, True, Fault.TAMPERED, "unit/", "in it checkers find"
+        history_of_a_pass, True, Fault.TAMPERED, "unit/", "in which checkers find"
     ),
     "a reproducer": Tampering(reproducer, False, Fault.TAMPERED, "reproducers/GET-04.py", CHANGED),
     "a reproducer added": Tampering(
