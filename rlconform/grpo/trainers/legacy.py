@@ -147,6 +147,7 @@ def _tensors(rollout: Rollout, width: int, pad_values: Mapping[str, int]) -> dic
     columns = {name: leaf for name, leaf in rollout.columns.items() if isinstance(leaf, Tensor)}
     for name in PER_TOKEN_FIELDS & columns.keys():
         # A negative padding cuts; only rows that are not selected lose tokens.
-        padding = (0, width - columns[name].shape[1])
+        trailing = (0, 0) * (columns[name].dim() - 2)
+        padding = (*trailing, 0, width - columns[name].shape[1])
         columns[name] = functional.pad(columns[name], padding, value=pad_values.get(name, 0))
     return columns
