@@ -125,7 +125,7 @@ def _check_fetched(what: str, row: Fetched, produced: dict[str, list[Produced]])
     if not origins:
         yield f"{what}: expected a row that was produced; got one that nobody has produced"
         return
-    if any(np.array_equal(origin.hashes, row.hashes) for origin in origins):
+    if any(origin.same(row) for origin in origins):
         if row.dtype not in {origin.dtype for origin in origins}:
             yield f"{what}: expected {origins[-1].dtype}; got {row.dtype} from the plane"
         return
@@ -133,61 +133,92 @@ def _check_fetched(what: str, row: Fetched, produced: dict[str, list[Produced]])
     if own.shape != row.hashes.shape:
         yield f"{what}: expected {own.shape} tokens and layers; got {row.hashes.shape} fetched"
         return
+    if not np.array_equal(origins[-1].tokens, row.tokens):
+        yield f"{what}: expected the tokens that were produced; got others from the plane"
+        return
     yield f"{what}: {_difference(own, row.hashes, row.sample_id, produced)} from the plane"
 
 
 def _check_replayed(what: str, call: _Call, produced: dict[str, list[Produced]]) -> Iterator[str]:
     """Each fetched row is replayed by its replica: each token and layer once, as produced."""
-    seen: dict[tuple[int, str], Hashes] = {}  # how often, by data-parallel rank and row
+    by_replica: dict[tuple[int, str], Hashes] = {}  # how often each token and layer was replayed
     for rank, records in call.replayed.items():
         fetched = {row.sample_id: row for row in call.fetched.get(rank, [])}
         counts: dict[tuple[str, bool], Hashes] = {}
         for record in records:
-            where = f"{record.sample_id}, {what} on {rank}, micro-batch {record.microbatch}"
             row = fetched.get(record.sample_id)
+            where = f"{record.sample_id}, {what} on {rank}, micro-batch {record.microbatch}"
             if row is None:
                 yield f"{where}: expected a row that the rank has fetched; got another one replayed"
                 continue
-            origins: Sequence[Produced | Fetched] = produced.get(record.sample_id) or [row]
-            origin = next((o for o in origins if np.array_equal(o.hashes, row.hashes)), origins[-1])
-            if origin.hashes.shape != row.hashes.shape:
-                continue  # the fetch has failed already
-            part = (
-                slice(record.first_token, record.first_token + len(record.hashes)),
-                slice(record.first_layer, record.first_layer + record.layers),
-            )
-            due = origin.hashes[part]
-            if due.shape != record.hashes.shape:
-                yield f"{where}: expected {due.shape} tokens and layers; got {record.hashes.shape}"
-                continue
-            if ((due != record.hashes) & (due != MISSING)).any():
-                again = " when recomputed" if record.recomputed else ""
-                differs = _difference(due, record.hashes, record.sample_id, produced)
-                yield f"{where}: {differs} in the routers{again}"
+            yield from _check_part(where, record, _origin_of(row, produced), produced)
             count = counts.setdefault(
                 (record.sample_id, record.recomputed), np.zeros(row.hashes.shape, np.uint32)
             )
-            count[part] += 1
+            count[_part(record)] += 1
         for (sample_id, recomputed), count in counts.items():
-            again = "recomputed" if recomputed else "replayed"
-            if count.max(initial=0) > 1:
-                token, layer = np.argwhere(count > 1)[0]
-                yield (
-                    f"{sample_id}, {what} on {rank}: expected each token to be {again} once; got "
-                    f"token {token} in layer {layer} {count.max()} times"
-                )
+            yield from _check_once(f"{sample_id}, {what} on {rank}", count, recomputed)
+            key = rank.dp, sample_id
             if not recomputed:
-                total = seen.setdefault((rank.dp, sample_id), np.zeros(count.shape, np.uint32))
-                total += count
+                by_replica[key] = _added(by_replica.get(key), count)
     for rank, rows in call.fetched.items():
-        for row in rows:
-            total = seen.get((rank.dp, row.sample_id), np.zeros(row.hashes.shape, np.uint32))
-            if rank.is_src and not total.all():
+        for row in rows if rank.is_src else []:
+            total = by_replica.get((rank.dp, row.sample_id), np.zeros(row.hashes.shape, np.uint32))
+            if not total.all():
                 token, layer = np.argwhere(total == 0)[0]
                 yield (
                     f"{row.sample_id}, {what} on {rank}: expected every token to be replayed; got "
                     f"none for token {token} in layer {layer}"
                 )
+
+
+def _added(earlier: Hashes | None, count: Hashes) -> Hashes:
+    """Add counts of two ranks; those of another shape are of a rank whose fetch has failed."""
+    return count if earlier is None or earlier.shape != count.shape else earlier + count
+
+
+def _part(record: Replayed) -> tuple[slice, slice]:
+    """Return the tokens and layers of a row that a record has."""
+    return (
+        slice(record.first_token, record.first_token + len(record.hashes)),
+        slice(record.first_layer, record.first_layer + record.layers),
+    )
+
+
+def _origin_of(row: Fetched, produced: dict[str, list[Produced]]) -> Produced | Fetched:
+    """Return what a fetched row is to equal: of several rows with its id, the one that does."""
+    origins = produced.get(row.sample_id, [])
+    return next((one for one in origins if one.same(row)), origins[-1] if origins else row)
+
+
+def _check_part(
+    where: str, record: Replayed, origin: Produced | Fetched, produced: dict[str, list[Produced]]
+) -> Iterator[str]:
+    """The tokens of a record are those of the row, and have its experts."""
+    part = _part(record)
+    due, tokens = origin.hashes[part], origin.tokens[part[0]]
+    if due.shape != record.hashes.shape:
+        yield f"{where}: expected {due.shape} tokens and layers; got {record.hashes.shape} replayed"
+    elif (tokens != record.tokens).any():
+        place = record.first_token + (tokens != record.tokens).nonzero()[0][0]
+        yield (
+            f"{where}: expected the experts of token {place} to meet this token in the model; got "
+            f"another token in its place"
+        )
+    elif ((due != record.hashes) & (due != MISSING)).any():
+        again = " when recomputed" if record.recomputed else ""
+        differs = _difference(due, record.hashes, record.sample_id, produced)
+        yield f"{where}: {differs} in the routers{again}"
+
+
+def _check_once(where: str, count: Hashes, recomputed: bool) -> Iterator[str]:
+    if count.max(initial=0) > 1:
+        token, layer = np.argwhere(count > 1)[0]
+        done = "recomputed" if recomputed else "replayed"
+        yield (
+            f"{where}: expected each token to be {done} once; got token {token} in layer "
+            f"{layer} {count.max()} times"
+        )
 
 
 def _check_writers(wrote: Iterable[Wrote]) -> Iterator[str]:
@@ -208,11 +239,8 @@ def _difference(
     due: Hashes, got: Hashes, sample_id: str, produced: dict[str, list[Produced]]
 ) -> str:
     """Name the first token that differs, and whose experts it has, if that can be told."""
-    token, layer = (
-        np.argwhere((due != got) & (due != MISSING))[0]
-        if ((due != got) & (due != MISSING)).any()
-        else np.argwhere(due != got)[0]
-    )
+    differs = (due != got) & (due != MISSING)
+    token, layer = np.argwhere(differs if differs.any() else due != got)[0]
     return (
         f"expected the experts that were produced; got {_origin(due, got, sample_id, produced)} "
         f"for token {token} in layer {layer}"
@@ -222,10 +250,6 @@ def _difference(
 def _origin(due: Hashes, got: Hashes, sample_id: str, produced: dict[str, list[Produced]]) -> str:
     """Say whose experts ``got`` are."""
     tokens, layers = due.shape
-    if (got == INVALID).any():
-        return "invalid ones"
-    if (got == MISSING).all(axis=1)[:-1].any():
-        return "none"
     if tokens > 2 and np.array_equal(got[1:-1], due[: tokens - 2]):
         return "those of the token before"
     if tokens > 2 and np.array_equal(got[: tokens - 2], due[1 : tokens - 1]):
@@ -238,4 +262,6 @@ def _origin(due: Hashes, got: Hashes, sample_id: str, produced: dict[str, list[P
         alike = any(np.array_equal(got[:same], row.hashes[:same, :layers]) for row in rows)
         if other != sample_id and same > 0 and alike:
             return f"those of {other}"
-    return "others"
+    if (got[:-1] == INVALID).any():
+        return "invalid ones"
+    return "none" if (got[:-1] == MISSING).any() else "others"

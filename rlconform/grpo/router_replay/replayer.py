@@ -32,9 +32,20 @@ class ReplayedPass:
         #: By layer, the experts (T, K) int64 of each call of its router.
         self.used: list[list[Tensor]] = [[] for _ in range(layers)]
 
-    def used_in(self, call: int) -> Tensor:
-        """Return the experts (T, L, K) int64 that the routers used in their call of this number."""
-        return torch.stack([calls[call] for calls in self.used], dim=1)
+    @property
+    def calls(self) -> int:
+        """The most calls of a router."""
+        return max(map(len, self.used))
+
+    def used_in(self, call: int) -> tuple[int, Tensor]:
+        """Return the first layer, and the experts (T, L', K) int64 of it and those after it.
+
+        They are those that the routers used in their call of this number; all layers have one
+        unless a pass was cut off by an error.
+        """
+        layers = [layer for layer, calls in enumerate(self.used) if len(calls) > call]
+        whole = range(layers[0], layers[-1] + 1)
+        return layers[0], torch.stack([self.used[layer][call] for layer in whole], dim=1)
 
 
 class RouteReplayer:

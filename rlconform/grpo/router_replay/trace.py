@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,23 +60,27 @@ def trace_folder(config: MasterConfig) -> Path | None:
     return Path(folder).absolute()
 
 
-def route_hashes(
-    token_ids: Tensor, positions: Tensor, routes: Tensor, route_format: RouteFormat
-) -> Hashes:
-    """Return a hash per token and layer (T, L) of T tokens and their routes (T, L, K).
+def expert_hashes(routes: Tensor, route_format: RouteFormat) -> Hashes:
+    """Return a hash per token and layer (T, L) of routes (T, L, K) of any integer dtype."""
+    hashed = _hashed([routes[:, :, number] for number in range(routes.shape[2])])
+    hashed = np.where(hashed <= INVALID, hashed + np.uint32(2), hashed)
+    hashed[route_format.is_invalid(routes).cpu().numpy()] = INVALID
+    hashed[route_format.is_missing(routes).cpu().numpy()] = MISSING
+    return hashed
 
-    Routes may have any integer dtype; ``trace_records`` says what the hashes mean.
-    """
-    hashed = np.full(routes.shape[:2], 0xCBF29CE484222325, dtype=np.uint64)
-    experts = [routes[:, :, number] for number in range(routes.shape[2])]
-    for part in (positions[:, None], token_ids[:, None], *experts):  # FNV-1a, of whole numbers
+
+def token_hashes(token_ids: Tensor, positions: Tensor) -> Hashes:
+    """Return a hash (T,) of each token's id and position."""
+    return _hashed([token_ids, positions])
+
+
+def _hashed(parts: Sequence[Tensor]) -> Hashes:
+    """Hash integer tensors of one shape value by value, by FNV-1a of whole numbers."""
+    hashed = np.full(parts[0].shape, 0xCBF29CE484222325, dtype=np.uint64)
+    for part in parts:
         numbers = part.cpu().long().numpy().astype(np.uint64) + np.uint64(1)
         hashed = (hashed ^ numbers) * np.uint64(0x100000001B3)
-    folded = ((hashed >> np.uint64(32)) ^ hashed).astype(np.uint32)
-    folded = np.where(folded <= INVALID, folded + np.uint32(2), folded)
-    folded[route_format.is_invalid(routes).cpu().numpy()] = INVALID
-    folded[route_format.is_missing(routes).cpu().numpy()] = MISSING
-    return folded
+    return ((hashed >> np.uint64(32)) ^ hashed).astype(np.uint32)
 
 
 class RouteTrace:
@@ -96,56 +101,48 @@ class RouteTrace:
 
     def produced(self, sample_ids: Sequence[str], rows: TensorDict) -> None:
         """Write rows, of ids, lengths and routes, that are about to be put."""
+        routes = rows[ROUTED_EXPERTS]
         self._write(
-            Produced(
-                run=self._run, sample_id=sample_id, layers=self._format.layers, packed=packed,
-                dtype=str(rows[ROUTED_EXPERTS].dtype), top_k=rows[ROUTED_EXPERTS].shape[-1],
-            )
-            for sample_id, packed in self._rows(sample_ids, rows)
-        )  # fmt: skip
+            Produced(run=self._run, dtype=str(routes.dtype), top_k=routes.shape[-1], **row)
+            for row in self._rows(sample_ids, rows)
+        )
 
     def fetched(self, stage: ReplayStage, sample_ids: Sequence[str], rows: TensorDict) -> None:
         """Write rows that were read for a stage, and begin the stage's call."""
         self._stage, self._microbatches = stage, 0
+        routes = rows[ROUTED_EXPERTS]
         self._write(
-            Fetched(
-                run=self._run, rank=self._rank, stage=stage, call=self._calls[stage],
-                sample_id=sample_id, layers=self._format.layers, packed=packed,
-                dtype=str(rows[ROUTED_EXPERTS].dtype), width=rows[ROUTED_EXPERTS].shape[1],
-            )
-            for sample_id, packed in self._rows(sample_ids, rows)
-        )  # fmt: skip
+            Fetched(dtype=str(routes.dtype), width=routes.shape[1], **row, **self._call())
+            for row in self._rows(sample_ids, rows)
+        )
 
     def replayed(
         self, sample_ids: Sequence[str], order: TokenOrder, replayed: ReplayedPass
     ) -> None:
-        """Write the experts that the routers used for the rows of a micro-batch."""
-        calls = len(replayed.used[0])
-        self._write(
-            Replayed(
-                run=self._run, rank=self._rank, stage=self._stage,
-                call=self._calls[self._stage], microbatch=self._microbatches, sample_id=sample_id,
-                layers=self._format.layers, packed=pack_hashes(hashes[order.of_row(row).numpy()]),
-                recomputed=call > 0,
+        """Write the experts that the routers used for the rows of a micro-batch.
+
+        After an error these may be those of some layers only.
+        """
+        tokens = token_hashes(replayed.token_ids, replayed.positions)
+        places = [order.of_row(row).cpu().numpy() for row in range(len(sample_ids))]
+        for call in range(replayed.calls):
+            first_layer, used = replayed.used_in(call)
+            hashes = expert_hashes(used, self._format)
+            self._write(
+                Replayed(
+                    microbatch=self._microbatches,
+                    first_layer=first_layer,
+                    recomputed=call > 0,
+                    **_packed(sample_id, hashes[place], tokens[place]),
+                    **self._call(),
+                )
+                for sample_id, place in zip(sample_ids, places, strict=True)
             )
-            for call in range(calls)
-            for hashes in [
-                self._hashes(replayed.token_ids, replayed.positions, replayed.used_in(call))
-            ]
-            for row, sample_id in enumerate(sample_ids)
-        )  # fmt: skip
         self._microbatches += 1
 
     def passed(self) -> None:
         """Write that the stage's call has ended."""
-        self._write(
-            [
-                Passed(
-                    run=self._run, rank=self._rank, stage=self._stage,
-                    call=self._calls[self._stage], microbatches=self._microbatches,
-                )
-            ]
-        )  # fmt: skip
+        self._write([Passed(microbatches=self._microbatches, **self._call())])
         self._calls[self._stage] += 1
 
     def wrote(self, column: str, sample_ids: Sequence[str]) -> None:
@@ -157,8 +154,13 @@ class RouteTrace:
         """Close the file. Idempotent."""
         self._file.close()
 
-    def _rows(self, sample_ids: Sequence[str], rows: TensorDict) -> list[tuple[str, str]]:
-        """Return the id and the packed hashes of each row."""
+    def _call(self) -> dict[str, Any]:
+        """Return the fields of a record of the call that is open."""
+        number = self._calls[self._stage]
+        return {"run": self._run, "rank": self._rank, "stage": self._stage, "call": number}
+
+    def _rows(self, sample_ids: Sequence[str], rows: TensorDict) -> Iterator[dict[str, Any]]:
+        """Yield the fields of each row's whole hashes."""
         columns = zip(
             sample_ids,
             rows[INPUT_IDS],
@@ -166,16 +168,22 @@ class RouteTrace:
             rows[INPUT_LENGTHS].tolist(),
             strict=True,
         )
-        return [
-            (sample_id, pack_hashes(self._hashes(ids[:n], torch.arange(n), routes[:n])))
-            for sample_id, ids, routes, n in columns
-        ]
-
-    def _hashes(self, token_ids: Tensor, positions: Tensor, routes: Tensor) -> Hashes:
-        return route_hashes(token_ids, positions, routes, self._format)
+        for sample_id, ids, routes, n in columns:
+            tokens = token_hashes(ids[:n], torch.arange(n))
+            yield _packed(sample_id, expert_hashes(routes[:n], self._format), tokens)
 
     def _write(self, records: Iterable[TraceRecord]) -> None:
         lines = "".join(record.model_dump_json() + "\n" for record in records)
         with self._lock:
             self._file.write(lines)
             self._file.flush()
+
+
+def _packed(sample_id: str, hashes: Hashes, tokens: Hashes) -> dict[str, Any]:
+    """Return the fields of a record with hashes."""
+    return {
+        "sample_id": sample_id,
+        "layers": hashes.shape[1],
+        "packed": pack_hashes(hashes),
+        "packed_tokens": pack_hashes(tokens),
+    }

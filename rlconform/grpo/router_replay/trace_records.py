@@ -6,9 +6,10 @@
     Passed     the rank has ended the stage's call
     Wrote      the rank has written a column of rows back
 
-A hash is a 32-bit number of a token's position, its id and its K experts in their order. 0 means that they are missing, 1 that
-they are invalid: not K different experts of the layer. ``Replayed`` has the positions and ids that
-the model got, so that experts in another order than the tokens are seen as well.
+A hash of experts is a 32-bit number of the K experts in their order; 0 means that they are
+missing, 1 that they are invalid: not K different experts of the layer. A hash of a token is one of
+its id and position. ``Replayed`` has those that the model got, so experts in another order than the
+tokens are seen as well.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class TraceRank(_TraceModel):
         return self.tp == self.cp == self.pp == 0
 
     def __str__(self) -> str:
-        return f"rank dp={self.dp} tp={self.tp} cp={self.cp} pp={self.pp}"
+        ranks = {"dp": self.dp, "tp": self.tp, "cp": self.cp, "pp": self.pp}
+        return "rank " + " ".join(f"{k}={v}" for k, v in ranks.items() if v or k == "dp")
 
 
 class _Hashed(_TraceModel):
@@ -61,12 +63,27 @@ class _Hashed(_TraceModel):
     sample_id: str
     layers: int
     packed: str = Field(repr=False)  # (n, l) little-endian uint32 in base64
+    packed_tokens: str = Field(repr=False)  # (n,)
 
     @cached_property
     def hashes(self) -> Hashes:
-        """The hashes (n, l)."""
-        flat = np.frombuffer(base64.b64decode(self.packed, validate=True), dtype="<u4")
-        return flat.reshape(-1, self.layers)
+        """The hashes of the experts (n, l)."""
+        return _unpacked(self.packed).reshape(-1, self.layers)
+
+    @cached_property
+    def tokens(self) -> Hashes:
+        """The hashes of the tokens (n,)."""
+        return _unpacked(self.packed_tokens)
+
+    def same(self, other: _Hashed) -> bool:
+        """Whether both have the same tokens and experts."""
+        return np.array_equal(self.hashes, other.hashes) and np.array_equal(
+            self.tokens, other.tokens
+        )
+
+
+def _unpacked(text: str) -> Hashes:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u4")
 
 
 def pack_hashes(hashes: Hashes) -> str:
@@ -150,8 +167,14 @@ def _records(file: Path) -> Iterator[TraceRecord]:
             try:
                 record = _RECORD.validate_json(line)
                 if isinstance(record, _Hashed):
-                    record.hashes  # noqa: B018 - it is decoded here, where the line is known
+                    _check_sizes(record)
             except (ValidationError, ValueError) as error:
                 what = str(error).partition("\n")[0]
                 raise ConfigError(f"{file}:{number}: no record of a trace: {what}") from error
             yield record
+
+
+def _check_sizes(record: _Hashed) -> None:
+    """Decode the hashes here, where the line is known."""
+    if len(record.tokens) != len(record.hashes):
+        raise ValueError(f"{len(record.tokens)} tokens with the experts of {len(record.hashes)}")

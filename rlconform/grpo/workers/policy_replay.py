@@ -56,9 +56,11 @@ class PolicyReplay:
         routes = order.arrange(part[ROUTED_EXPERTS], self.replayer.format.missing)
         passes = 2 if backward and self._recomputes else 1
         with self.replayer.replaying(routes, passes) as replayed:
-            yield
-        if self.trace is not None and sample_ids is not None:
-            self.trace.replayed(sample_ids, order, replayed)
+            try:
+                yield
+            finally:
+                if self.trace is not None and sample_ids is not None:
+                    self.trace.replayed(sample_ids, order, replayed)
 
     def _order(self, part: TensorDict) -> TokenOrder:
         """Return the order in which the model gets the tokens of a micro-batch."""

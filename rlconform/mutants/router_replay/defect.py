@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlconform.grpo.router_replay.route_format import RouterReplayError
 from rlconform.grpo.simulation.replay_step import ReplayScenario
 from rlconform.mutants.async_trainer.defect import planted
 from rlconform.mutants.mutant import mutant_name
@@ -25,7 +24,7 @@ from rlconform.mutants.mutant import mutant_name
 CHECK_R3 = "check_r3"
 
 #: Errors with which a defect may end its step; the trace is judged all the same.
-_ENDS = (RouterReplayError, LookupError, ValueError)
+_ENDS = (RuntimeError, LookupError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,7 @@ class ReplayDefect:
         return ""
 
 
-def replay_defect(
-    evidence: str, *, seen: str, options: str = ""
-) -> Callable[[type], ReplayDefect]:
+def replay_defect(evidence: str, *, seen: str, options: str = "") -> Callable[[type], ReplayDefect]:
     """Make a class a defect that ``check-r3`` must find; ``options`` are those of its step."""
 
     def decorate(broken: type) -> ReplayDefect:

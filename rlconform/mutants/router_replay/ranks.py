@@ -45,7 +45,7 @@ class LastRankWrites(PlanePolicyWorker):
             self._plane = own
 
 
-@replay_defect("got those of", seen="verl#7106")
+@replay_defect("tp=1: expected the tokens", seen="verl#7106")
 class BroadcastInAnotherRowOrder(LocalReplica):
     """Gives the other ranks the leader's rows in reverse, all columns alike."""
 
@@ -112,4 +112,4 @@ class LastRowLeftOut(PlanePolicyWorker):
 
     def logprobs(self, rows: Any, packing: Any, sample_ids: Sequence[str] | None = None) -> Any:
         logprobs = super().logprobs(rows[: self._cut], packing, (sample_ids or [])[: self._cut])
-        return logprobs[list(range(self._cut)) + [self._cut - 1]]
+        return logprobs[[*range(self._cut), self._cut - 1]]

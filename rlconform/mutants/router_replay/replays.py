@@ -25,7 +25,10 @@ def _fitted(routes: Tensor, tokens: int) -> Tensor:
     return routes.repeat(-(-tokens // len(routes)), 1, 1)[:tokens]
 
 
-@replay_defect("those of the token before in the routers", seen="slime a93386e51 (SL-08)")
+@replay_defect(
+    "those of the token before for token 0 in layer 0 in the routers",
+    seen="slime a93386e51 (SL-08)",
+)
 class RoutesShiftedByOne(RouteReplayer):
     """Gives each token the experts of the token before."""
 
@@ -33,7 +36,7 @@ class RoutesShiftedByOne(RouteReplayer):
         return super()._experts(replayed, layer).roll(1, dims=0)
 
 
-@replay_defect("in layer 0 in the routers", seen="verl#7106", options=_PACKED)
+@replay_defect("those of another layer", seen="verl#7106", options=_PACKED)
 class RoutesOfNextLayer(RouteReplayer):
     """Gives each layer the experts of the next one, as after a dense layer that isn't skipped."""
 
@@ -55,9 +58,7 @@ class StaleRoutes(RouteReplayer):
 
     _first = State(list[Tensor])
 
-    def replaying(
-        self, routes: Tensor, passes: int = 1
-    ) -> AbstractContextManager[ReplayedPass]:
+    def replaying(self, routes: Tensor, passes: int = 1) -> AbstractContextManager[ReplayedPass]:
         self._first.append(routes)
         return super().replaying(_fitted(self._first[0], len(routes)), passes)
 
@@ -71,9 +72,7 @@ class LogprobRoutesLeftForTraining(RouteReplayer):
 
     _queue = State(list[Tensor])
 
-    def replaying(
-        self, routes: Tensor, passes: int = 1
-    ) -> AbstractContextManager[ReplayedPass]:
+    def replaying(self, routes: Tensor, passes: int = 1) -> AbstractContextManager[ReplayedPass]:
         self._queue.append(routes.flip(0) if not torch.is_grad_enabled() else routes)
         if torch.is_grad_enabled():
             routes = _fitted(self._queue.pop(0), len(routes))
@@ -104,7 +103,7 @@ class TrainingNotReplayed(PolicyReplay):
             yield
 
 
-@replay_defect("in the routers", seen="miles#3146 (BSHD and THD)")
+@replay_defect("got another token in its place", seen="miles#3146 (BSHD and THD)")
 class TokensOrderedSequenceFirst(PolicyReplay):
     """Arranges routes by position and then by row; the model gets them row by row."""
 
@@ -114,7 +113,11 @@ class TokensOrderedSequenceFirst(PolicyReplay):
         return TokenOrder(*(each[place] for each in order))
 
 
-@replay_defect("in the routers", seen="verl#7106 (unpadded rows)", options=f"{_PACKED} policy.packing.sequence_length_round=8")
+@replay_defect(
+    "got another token in its place",
+    seen="verl#7106 (unpadded rows)",
+    options=f"{_PACKED} policy.packing.sequence_length_round=8",
+)
 class PaddingForgottenInPackedRows(PolicyReplay):
     """Lays packed routes end to end without the padding between rows, and fills up at the end."""
 
@@ -140,7 +143,7 @@ class ScoredByOwnExperts(RouteReplayer):
 
 @replay_defect("in the routers", seen="torchtitan, sequence parallel")
 class SecondHalfMissing(RouteReplayer):
-    """Replays the first half of the tokens, as a rank that takes another rank's part for its own."""
+    """Replays half of the tokens, as a rank that takes another rank's part for its own."""
 
     def _experts(self, replayed: ReplayedPass, layer: int) -> Tensor:
         experts = super()._experts(replayed, layer).clone()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from rlconform.contract.fields import INPUT_LENGTHS, ROUTED_EXPERTS
@@ -48,16 +47,18 @@ class SentinelIsAnExpert(PlaneRolloutWorker):
         return rollout
 
 
-@replay_defect("got torch.int8 from the plane", seen="SkyRL c7348d079")
-class RoutesPutAsInt8(PlaneRolloutWorker):
-    """Puts routes as signed bytes, which have no room for the sentinel and later experts."""
+@replay_defect("expected torch.uint8; got torch.int16 from the plane", seen="SkyRL c7348d079")
+class RoutesPutAsInt16(PlaneRolloutWorker):
+    """Puts routes in a wider dtype than they were recorded in, with another sentinel."""
 
     def _trace_routes(self, rollout: Rollout) -> None:
         super()._trace_routes(rollout)
-        rollout.columns[ROUTED_EXPERTS] = rollout.columns[ROUTED_EXPERTS].to(torch.int8)
+        rollout.columns[ROUTED_EXPERTS] = rollout.columns[ROUTED_EXPERTS].short()
 
 
-@replay_defect("those of the token after from the plane", seen="slime a93386e51 (SL-08)")
+@replay_defect(
+    "those of the token after for token 0 in layer 0 from the plane", seen="slime a93386e51 (SL-08)"
+)
 class FirstRouteCutOff(PlaneRolloutWorker):
     """Puts one token's routes too few and pads them at the end, so all move by one."""
 
@@ -82,6 +83,8 @@ class RoutesLayersFirst(PlaneRolloutWorker):
     def _trace_routes(self, rollout: Rollout) -> None:
         super()._trace_routes(rollout)
         columns = rollout.columns
-        for routes, length in zip(columns[ROUTED_EXPERTS], columns[INPUT_LENGTHS].tolist()):
+        for routes, length in zip(
+            columns[ROUTED_EXPERTS], columns[INPUT_LENGTHS].tolist(), strict=True
+        ):
             own = routes[:length].clone()
             routes[:length] = own.transpose(0, 1).reshape(own.shape)
