@@ -32,6 +32,8 @@ SECTIONS = {
     "PAR": "the in-memory path against the plane, byte by byte",
     "FLOW": "rollouts and training at the same time",
     "ASYNC": "whole groups by their ids, in one partition that is never empty",
+    "R3": "router replay: the experts of each token",
+    "RANK": "what the ranks of a replica owe each other",
     "FAULT": "crashes, pauses and restarts",
     "LOAD": "load and size",
 }

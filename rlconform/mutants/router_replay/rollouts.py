@@ -83,8 +83,7 @@ class RoutesLayersFirst(PlaneRolloutWorker):
     def _trace_routes(self, rollout: Rollout) -> None:
         super()._trace_routes(rollout)
         columns = rollout.columns
-        for routes, length in zip(
-            columns[ROUTED_EXPERTS], columns[INPUT_LENGTHS].tolist(), strict=True
-        ):
+        lengths = columns[INPUT_LENGTHS].tolist()
+        for routes, length in zip(columns[ROUTED_EXPERTS], lengths, strict=True):
             own = routes[:length].clone()
             routes[:length] = own.transpose(0, 1).reshape(own.shape)
