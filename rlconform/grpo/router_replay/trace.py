@@ -117,11 +117,16 @@ class RouteTrace:
         )
 
     def replayed(
-        self, sample_ids: Sequence[str], order: TokenOrder, replayed: ReplayedPass
+        self,
+        sample_ids: Sequence[str],
+        order: TokenOrder,
+        replayed: ReplayedPass,
+        stage_layer: int = 0,
     ) -> None:
         """Write the experts that the routers used for the rows of a micro-batch.
 
-        After an error these may be those of some layers only.
+        After an error these may be those of some layers only. ``order`` is that of this rank's
+        tokens, and ``stage_layer`` the first of its layers.
         """
         tokens = token_hashes(replayed.token_ids, replayed.positions)
         places = [order.of_row(row).cpu().numpy() for row in range(len(sample_ids))]
@@ -131,12 +136,14 @@ class RouteTrace:
             self._write(
                 Replayed(
                     microbatch=self._microbatches,
-                    first_layer=first_layer,
+                    first_token=int(order.position[place][0]),
+                    first_layer=stage_layer + first_layer,
                     recomputed=call > 0,
                     **_packed(sample_id, hashes[place], tokens[place]),
                     **self._call(),
                 )
                 for sample_id, place in zip(sample_ids, places, strict=True)
+                if place.any()  # another rank has the tokens of the row
             )
         self._microbatches += 1
 

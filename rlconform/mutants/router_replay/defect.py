@@ -20,9 +20,6 @@ from rlconform.grpo.simulation.replay_step import ReplayScenario
 from rlconform.mutants.async_trainer.defect import planted
 from rlconform.mutants.mutant import mutant_name
 
-#: The name of what finds these defects, beside those of the rules of ``check-run``.
-CHECK_R3 = "check_r3"
-
 #: Errors with which a defect may end its step; the trace is judged all the same.
 _ENDS = (RuntimeError, LookupError, ValueError)
 
@@ -43,7 +40,7 @@ class ReplayDefect:
     evidence: str
     seen: str
     when: ReplayScenario
-    found_by: tuple[str, ...] = (CHECK_R3,)
+    found_by: tuple[str, ...] = ("check_r3",)
     may: tuple[str, ...] = ()
     hidden: str = ""
 
