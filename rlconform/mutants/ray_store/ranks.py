@@ -22,6 +22,7 @@ def _reordered(fields: TensorDict, order: list[int]) -> TensorDict:
     columns: dict[str, Any] = {
         str(name): stack_or_nest([rows_of(leaf)[place] for place in order])
         for name, leaf in fields.items()
+        if isinstance(leaf, Tensor)
     }
     return TensorDict(columns, batch_size=fields.batch_size)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,9 +58,11 @@ class StaleRoutes(RouteReplayer):
 
     _first = State(list[Tensor])
 
-    def replaying(self, routes: Tensor, passes: int = 1) -> AbstractContextManager[ReplayedPass]:
+    @contextmanager
+    def replaying(self, routes: Tensor, passes: int = 1) -> Iterator[ReplayedPass]:
         self._first.append(routes)
-        return super().replaying(_fitted(self._first[0], len(routes)), passes)
+        with super().replaying(_fitted(self._first[0], len(routes)), passes) as replayed:
+            yield replayed
 
 
 @replay_defect("call 0 of train on rank dp=0", seen="Megatron-LM router_replay")
@@ -72,11 +74,13 @@ class LogprobRoutesLeftForTraining(RouteReplayer):
 
     _queue = State(list[Tensor])
 
-    def replaying(self, routes: Tensor, passes: int = 1) -> AbstractContextManager[ReplayedPass]:
+    @contextmanager
+    def replaying(self, routes: Tensor, passes: int = 1) -> Iterator[ReplayedPass]:
         self._queue.append(routes.flip(0) if not torch.is_grad_enabled() else routes)
         if torch.is_grad_enabled():
             routes = _fitted(self._queue.pop(0), len(routes))
-        return super().replaying(routes, passes)
+        with super().replaying(routes, passes) as replayed:
+            yield replayed
 
 
 @replay_defect("when recomputed", seen="verl", options="policy.activation_checkpointing=true")
