@@ -15,7 +15,7 @@ from rlconform.grpo.router_replay.trace_records import read_trace
 
 EPILOG = (
     "Examples:\n\n"
-    "RLCONFORM_R3_TRACE=run/r3 rlconform train tiny_moe_replay\n\n"
+    "RLCONFORM_R3_TRACE=run/r3 rlconform train tiny_moe_copy policy.router_replay.enabled=true\n\n"
     "rlconform check-r3 run/r3\n\n"
     "docs/router_replay.md says what a trace holds.\n\n"
     "Exit codes: 0 every token was replayed as it was recorded, 1 not so, or nothing was replayed, "

@@ -47,6 +47,9 @@ must find the defect, for the reason that the defect declares and with a proof o
 most; (x) is a rule that may find its consequences. No other rule finds anything. [Judge a run from
 its events](check_run.md#the-power-of-the-rules) says what is simulated.
 
+Defects under `check_r3` are those of `rlconform/mutants/router_replay`: a training step with
+[router replay](router_replay.md) runs with each, and `check-r3` judges its trace.
+
 """
 
 #: Path from a page of ``docs/requirements`` to the root of the checkout.

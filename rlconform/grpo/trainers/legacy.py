@@ -42,6 +42,7 @@ from rlconform.grpo.trainers.driver_step import (
     validation_metrics,
 )
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
+from rlconform.grpo.trainers.performance import performance
 from rlconform.grpo.trainers.step_groups import StepGroups
 
 
@@ -80,7 +81,9 @@ class LegacyTrainer(Trainer):
         with self.timer.stage("refit"):
             self.finish_update()
 
-        metrics = step_metrics(generated, targets, updates) | self.timer.take("step")
+        times = self.timer.take("step")
+        metrics = step_metrics(generated, targets, updates) | times
+        metrics |= performance(generated.meta, updates, times["time/train"])
         return StepResult(generated.meta.sample_ids, targets.columns[ADVANTAGES], metrics)
 
     def _generate(self, groups: StepGroups) -> tuple[StepRows, TensorDict]:
