@@ -180,8 +180,9 @@ def draw(comparisons: list[Comparison]) -> Figure:
             ("with replay", one.replayed, "--"),
         ):
             ordered = values.clamp(min=1e-7).sort(descending=True).values
-            share = torch.arange(1, len(ordered) + 1) / len(ordered)
-            axes.plot(ordered, share, style, label=label)
+            last = torch.tensor(float(len(ordered)))
+            places = torch.logspace(0, float(last.log10()), 200).long().unique() - 1
+            axes.plot(ordered[places], (places + 1) / last, style, label=label)
         axes.axvline(TOLERANCE, color="grey", linewidth=0.8)
         axes.set(
             xscale="log", yscale="log", title=one.name, xlabel="difference of the logprob",

@@ -19,6 +19,7 @@ from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.router_replay.canaries import canary_routes
 from rlconform.grpo.router_replay.column import routes_column
 from rlconform.grpo.router_replay.recorder import RouteRecorder
+from rlconform.grpo.router_replay.replayer import RouteReplayer
 from rlconform.grpo.router_replay.route_format import RouteFormat, RouterReplayError
 from rlconform.grpo.tasks import build_task
 from rlconform.plane import read_columns
@@ -167,3 +168,40 @@ def test_a_worker_puts_the_routes_of_prompts_observations_and_responses(
         expected = routes_of_a_pass(batch[INPUT_IDS][row, :length])[:-1]
         assert torch.equal(batch[ROUTED_EXPERTS][row, : length - 1], expected)
         assert bool(TINY.is_missing(batch[ROUTED_EXPERTS][row, length - 1 :]).all())
+
+
+# -- numbers ---------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_logprobs_of_bfloat16_agree_with_replay_and_miss_the_tolerance_without() -> None:
+    """The tolerance is that of ``benchmarks/router_replay.py``."""
+    rows, width, tolerance = 64, 32, 0.1
+    rounded = load_model("tiny-qwen3-moe", precision="bfloat16")
+    weights = {name: leaf.float() for name, leaf in rounded.state_dict().items()}
+    draws = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, 16, (rows, 4), generator=draws)
+    made = TransformersEngine(rounded, record_routes=True).generate(
+        Prompts(ids, torch.full((rows,), 4)),
+        list(range(rows)),
+        Sampling(max_new_tokens=width, stop_token_ids=()),
+    )
+    tokens = torch.cat([ids, torch.stack(made.token_ids)], dim=1)
+    lengths = torch.full((rows,), width + 4)
+    routes = TINY.blank(rows, width + 4)
+    for row in range(rows):
+        known = made.prefix(row).routes
+        assert known is not None
+        routes[row, : len(known)] = known
+
+    def differences(replay: bool) -> Tensor:
+        model = load_model("tiny-qwen3-moe")
+        model.load_state_dict(weights)
+        replayer = RouteReplayer(model)
+        shown = routes if replay else TINY.blank(rows, width + 4)
+        with replayer.replaying(shown.flatten(0, 1)):
+            logprobs = token_logprobs(model, tokens, lengths)
+        return (logprobs[:, 4:] - torch.stack(made.logprobs)).abs()
+
+    assert differences(replay=True).max() < tolerance
+    assert (differences(replay=False) > tolerance).float().mean() > 0.002
