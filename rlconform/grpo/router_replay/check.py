@@ -48,7 +48,7 @@ class _CallKey(NamedTuple):
 def check_trace(records: Iterable[TraceRecord]) -> TraceVerdict:
     """Judge a whole trace; a trace without a replayed token fails, because it proves nothing."""
     produced: dict[str, list[Produced]] = defaultdict(list)
-    calls: dict[_CallKey, _Call] = defaultdict(_Call)
+    calls: dict[_CallKey, _StageCall] = defaultdict(_StageCall)
     wrote: list[Wrote] = []
     for record in records:
         match record:
@@ -73,7 +73,7 @@ def check_trace(records: Iterable[TraceRecord]) -> TraceVerdict:
     return TraceVerdict(len({one.sample_id for one in replayed}), tokens, tuple(failures))
 
 
-class _Call:
+class _StageCall:
     """The records of a stage's call, by rank."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def _check_produced(rows: Sequence[Produced]) -> Iterator[str]:
 
 
 def _check_call(
-    what: str, stage: str, call: _Call, produced: dict[str, list[Produced]]
+    what: str, stage: str, call: _StageCall, produced: dict[str, list[Produced]]
 ) -> Iterator[str]:
     for rank, rows in call.fetched.items():
         for row in rows:
@@ -139,7 +139,9 @@ def _check_fetched(what: str, row: Fetched, produced: dict[str, list[Produced]])
     yield f"{what}: {_difference(own, row.hashes, row.sample_id, produced)} from the plane"
 
 
-def _check_replayed(what: str, call: _Call, produced: dict[str, list[Produced]]) -> Iterator[str]:
+def _check_replayed(
+    what: str, call: _StageCall, produced: dict[str, list[Produced]]
+) -> Iterator[str]:
     """Each fetched row is replayed by its replica: each token and layer once, as produced."""
     by_replica: dict[tuple[int, str], Hashes] = {}  # how often each token and layer was replayed
     for rank, records in call.replayed.items():
