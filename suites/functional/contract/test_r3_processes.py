@@ -21,7 +21,6 @@ from rlconform.wire import stack_or_nest
 
 Actors = Callable[[int], list[DataPlaneClient]]
 
-IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 #: Unequal rows, equal rows, and a row of one token.
 LENGTHS = [(9, 4, 17, 2), (6, 6, 6, 6), (1, 12, 3, 1)]
 
@@ -32,16 +31,21 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
     return new_partition(fields=[INPUT_IDS, ROUTED_EXPERTS])
 
 
+def ids_in(part: PartitionUnderTest) -> list[str]:
+    """Return the ids of four rows; no other check uses them, in any process."""
+    return [f"{part.id}-u{n // 2}_g{n % 2}" for n in range(4)]
+
+
 def expect_exact(
     part: PartitionUnderTest, actors: Actors, lengths: tuple[int, ...], routes: RouteFormat
 ) -> None:
     """Put rows from one process, and check what the others read."""
     writer, reader = (part.via(actor) for actor in actors(2))
-    rows = route_rows(lengths, routes)
-    writer.put(IDS, **{ROUTED_EXPERTS: stack_or_nest(rows)})
+    rows, all_ids = route_rows(lengths, routes), ids_in(part)
+    writer.put(all_ids, **{ROUTED_EXPERTS: stack_or_nest(rows)})
     for via in (reader, part):
         for chosen in ([0, 1, 2, 3], [3, 1, 0, 2], [2], [1, 3]):
-            ids, expected = [IDS[n] for n in chosen], [rows[n] for n in chosen]
+            ids, expected = [all_ids[n] for n in chosen], [rows[n] for n in chosen]
             expect_column(via.get(ids, ROUTED_EXPERTS), ROUTED_EXPERTS, expected)
             meta = KVBatchMeta(part.id, None, ids, fields=[ROUTED_EXPERTS])
             expect_column(via.get_data(meta), ROUTED_EXPERTS, expected)
@@ -66,13 +70,13 @@ def test_routes_of_two_bytes_reach_other_processes(
 @requirement("R3-03", leans_on=("R3-01", "WIRE-02"))
 def test_routes_stay_beside_their_tokens(part: PartitionUnderTest, actors: Actors) -> None:
     lengths, width = (9, 4, 17, 2), 20
-    writers, ranks = actors(2), [0, 1]
+    writers, ranks, ids = actors(2), [0, 1], ids_in(part)
     rows = route_rows(lengths, BYTES)
     tokens = [torch.arange(n) + 100 * row for row, n in enumerate(lengths)]
     for writer, start in zip(writers, (0, 2), strict=True):  # two puts, from two processes
         span = slice(start, start + 2)
         part.via(writer).put(
-            IDS[span],
+            ids[span],
             **{
                 INPUT_IDS: stack_or_nest(tokens[span]),
                 ROUTED_EXPERTS: stack_or_nest(rows[span]),
@@ -81,7 +85,7 @@ def test_routes_stay_beside_their_tokens(part: PartitionUnderTest, actors: Actor
     shards = [[2, 1], [3, 0]]  # each of rows of both puts, not in their order
 
     def read(rank: int) -> None:
-        meta = KVBatchMeta(part.id, None, [IDS[n] for n in shards[rank]])
+        meta = KVBatchMeta(part.id, None, [ids[n] for n in shards[rank]])
         batch = read_columns(
             part.via(writers[rank]).client,
             meta,

@@ -21,14 +21,12 @@ from rlconform.wire import stack_or_nest
 Actors = Callable[[int], list[DataPlaneClient]]
 
 RANKS = 3
-#: Rows of each rank's shard, in an order that is not the one of the put.
-IDS = [f"u{prompt}_g{row}" for prompt in range(4) for row in range(3)]
-SHARDS = [[IDS[place] for place in range(rank, len(IDS), RANKS)][::-1] for rank in range(RANKS)]
+ROWS = 12
 
 
-def put_rows(part: PartitionUnderTest, via: DataPlaneClient) -> None:
-    """Put the rows of a rollout from a process."""
-    part.via(via).put_labeled(IDS, "x")
+def ids_in(part: PartitionUnderTest) -> list[str]:
+    """Return the ids of a rollout's rows; no other check uses them, in any process."""
+    return [f"{part.id}-u{n // 3}_g{n % 3}" for n in range(ROWS)]
 
 
 def write(part: PartitionUnderTest, client: DataPlaneClient, ids: list[str], version: int) -> None:
@@ -41,16 +39,19 @@ def write(part: PartitionUnderTest, client: DataPlaneClient, ids: list[str], ver
 @requirement("RANK-01", leans_on=("PUT-08",))
 def test_writers_leave_each_others_rows_alone(part: PartitionUnderTest, actors: Actors) -> None:
     ranks = actors(RANKS)
-    put_rows(part, ranks[0])
+    ids = ids_in(part)
+    part.via(ranks[0]).put_labeled(ids, "x")
+    # Rows of each rank's shard, in an order that is not the one of the put.
+    shards = [ids[rank::RANKS][::-1] for rank in range(RANKS)]
     for version in part.rounds(5):
         calls = [
-            partial(write, part, client, ids, version)
-            for client, ids in zip(ranks, SHARDS, strict=True)
+            partial(write, part, client, shard, version)
+            for client, shard in zip(ranks, shards, strict=True)
         ]
         run_concurrently(calls, part.timeouts.check, "rank")
         for via in (part, *map(part.via, ranks)):
-            expect_column(via.get(IDS, "y"), "y", labeled_rows(part.id, IDS, "y", version))
-            expect_column(via.get(IDS, "x"), "x", labeled_rows(part.id, IDS, "x"))
+            expect_column(via.get(ids, "y"), "y", labeled_rows(part.id, ids, "y", version))
+            expect_column(via.get(ids, "x"), "x", labeled_rows(part.id, ids, "x"))
 
 
 @requirement("RANK-02", leans_on=("PUT-08",))
@@ -59,15 +60,16 @@ def test_a_write_back_lands_at_its_rows(
     part: PartitionUnderTest, actors: Actors, order: str
 ) -> None:
     rollout, rank, reader = actors(3)
-    put_rows(part, rollout)
+    ids = ids_in(part)
+    part.via(rollout).put_labeled(ids, "x")
     ordered = {
-        "reversed": IDS[::-1],
-        "by length": sorted(IDS, key=lambda sample_id: (sample_id[-1], sample_id)),
-        "rotated": [*IDS[5:], *IDS[:5]],
+        "reversed": ids[::-1],
+        "by length": sorted(ids, key=lambda sample_id: (sample_id[-1], sample_id)),
+        "rotated": [*ids[5:], *ids[:5]],
     }[order]
     write(part, rank, ordered, 0)
     for via in map(part.via, (rank, reader, rollout)):
-        for asked in (IDS, ordered, ordered[3:7]):
+        for asked in (ids, ordered, ordered[3:7]):
             batch = via.get(asked, "x", "y")
             expect_column(batch, "y", labeled_rows(part.id, asked, "y"))
             expect_column(batch, "x", labeled_rows(part.id, asked, "x"))
@@ -77,13 +79,13 @@ def test_a_write_back_lands_at_its_rows(
 def test_a_leader_reads_what_every_rank_would_read(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
-    ranks = actors(RANKS)
-    lengths = [3 + place % 5 for place in range(len(IDS))]
-    routes = dict(zip(IDS, route_rows(lengths, BYTES), strict=True))
-    for writer, start in zip(ranks, range(0, len(IDS), 4), strict=True):
-        ids = IDS[start : start + 4]
+    ranks, all_ids = actors(RANKS), ids_in(part)
+    lengths = [3 + place % 5 for place in range(ROWS)]
+    routes = dict(zip(all_ids, route_rows(lengths, BYTES), strict=True))
+    for writer, start in zip(ranks, range(0, ROWS, 4), strict=True):
+        ids = all_ids[start : start + 4]
         part.via(writer).put(ids, x=stack_or_nest([routes[one] for one in ids]))
-    shard = [IDS[place] for place in (7, 0, 10, 3, 5)]
+    shard = [all_ids[place] for place in (7, 0, 10, 3, 5)]
     got: dict[int, TensorDictBase] = {}
 
     def read(rank: int) -> None:
