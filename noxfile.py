@@ -1,7 +1,7 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
-``certify`` one certification;
+``chaos`` runs in which a process is killed or stopped, ``certify`` one certification;
 ``docs`` renews the generated pages.
 """
 
@@ -86,12 +86,19 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", *session.posargs)
+    session.run("pytest", "tests/e2e", "--ignore=tests/e2e/chaos", *session.posargs)
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """GRPO runs in which a process is killed, stopped or slowed down, or a message is lost."""
+    install(session, "dev", "tq", "grpo")
+    session.run("pytest", "tests/e2e/chaos", *session.posargs)
 
 
 @nox.session
 def smoke(session: nox.Session) -> None:
-    """The part of ``e2e`` that CI runs: under three minutes."""
+    """The part of ``e2e`` and ``chaos`` that CI runs: under three minutes."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
     session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)
