@@ -59,10 +59,13 @@ class RemembersReads(RayStoreClient):
 
 
 @ray_call_mutant(
-    RayStoreClient.put_samples, "RANK-01", evidence="row", plane=RemembersReads,
+    RayStoreClient.put_samples, "RANK-01", evidence="row", plane=RemembersReads, may_fail="ASYNC-03",
 )  # fmt: skip
 def WriteBackOfTheWholeColumn(put: MethodCall) -> KVBatchMeta:
-    """Writes the caller's rows of a column, and the others as this client last read them."""
+    """Writes the caller's rows of a column, and the others as this client last read them.
+
+    Rows of others that were cleared since come back.
+    """
     receipt = put()
     if put.plane._owner or put.fields is None or list(map(str, put.fields.keys())) != ["y"]:
         return receipt
