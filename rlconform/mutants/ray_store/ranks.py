@@ -59,7 +59,8 @@ class RemembersReads(RayStoreClient):
 
 
 @ray_call_mutant(
-    RayStoreClient.put_samples, "RANK-01", evidence="row", plane=RemembersReads, may_fail="ASYNC-03",
+    RayStoreClient.put_samples, "RANK-01", evidence="row", plane=RemembersReads,
+    may_fail="ASYNC-03",
 )  # fmt: skip
 def WriteBackOfTheWholeColumn(put: MethodCall) -> KVBatchMeta:
     """Writes the caller's rows of a column, and the others as this client last read them.
