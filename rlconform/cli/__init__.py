@@ -11,6 +11,7 @@ from rlconform.cli import (
     bench,
     certify,
     check_metrics,
+    check_r3,
     check_run,
     diff,
     events,
@@ -55,6 +56,7 @@ app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
 app.command("check-metrics", epilog=check_metrics.EPILOG)(check_metrics.check_metrics)
 app.command("check-run", epilog=check_run.EPILOG)(check_run.check_run)
+app.command("check-r3", epilog=check_r3.EPILOG)(check_r3.check_r3)
 app.command("schema", epilog=events.SCHEMA_EPILOG)(events.schema)
 app.add_typer(events.app, name="events")
 app.command("list", epilog=requirements.LIST_EPILOG)(requirements.list_requirements)

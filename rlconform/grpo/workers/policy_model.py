@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from rlconform.grpo.workers.data_parallel import PARALLELISMS, clip_gradients, s
 from rlconform.grpo.workers.flops import ModelFlops, peak_tflops
 from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches, slice_microbatch
 from rlconform.grpo.workers.optimizer import build_optimizer, build_schedule
+from rlconform.grpo.workers.policy_replay import PolicyReplay
 from rlconform.grpo.workers.train_step import OpenStep, TrainStepError
 from rlconform.grpo.workers.witness import Witness
 
@@ -52,6 +54,8 @@ class PolicyModel:
         )
         self.schedule = build_schedule(self.optimizer, config.policy.scheduler, updates)
         self._flops = ModelFlops.of(self.model)
+        #: Replays the experts that generation chose; None without ``policy.router_replay``.
+        self.replay = self._new_replay()
         self._step: OpenStep | None = None
         #: Passes with a gradient by sample id, see ``Witness.passes``, in the last ``train`` or the
         #: last step that was finished; empty without ``policy.witness``.
@@ -63,29 +67,63 @@ class PolicyModel:
         model: nn.Module = load_model(
             policy.model_name, precision=policy.precision, seed=self._config.grpo.seed
         )
+        if policy.activation_checkpointing:
+            causal: Any = model
+            causal.activation_checkpointing_enable({"use_reentrant": False})
         return self._parallel.wrap(model.to(self._device))
 
-    def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def _new_replay(self) -> PolicyReplay | None:
+        policy = self._config.policy
+        if not policy.router_replay.enabled:
+            return None
+        return PolicyReplay(
+            self.model,
+            self._layout,
+            policy.packing.sequence_length_round,
+            recomputes=policy.activation_checkpointing,
+        )
+
+    def logprobs(
+        self,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        sample_ids: Sequence[str] | None = None,
+    ) -> Tensor:
         """Compute the logprob of each token under the current weights, see ``token_logprobs``.
 
-        The rows need ``input_ids`` (N, S) and ``input_lengths`` (N,); ``packing`` is the driver's
-        plan for them, or empty. The result is (N, S) float32 in CPU memory.
+        The rows need ``input_ids`` (N, S) and ``input_lengths`` (N,), and with router replay
+        ``routed_experts`` (N, S, L, K); ``packing`` is the driver's plan for them, or empty;
+        ``sample_ids`` name them in a trace. The result is (N, S) float32 in CPU memory.
         """
-        return self._logprobs(self.model, rows, packing)
+        return self._logprobs(self.model, rows, packing, self.replay, sample_ids)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute ``logprobs`` under the initial weights; ``RuntimeError`` without a KL penalty."""
+        """Compute ``logprobs`` under the initial weights; ``RuntimeError`` without a KL penalty.
+
+        The reference is a policy of its own, so its routers choose its experts.
+        """
         if self.reference is None:
             raise RuntimeError("without loss_fn.reference_policy_kl_penalty there is no reference")
-        return self._logprobs(self.reference, rows, packing)
+        return self._logprobs(self.reference, rows, packing, None, None)
 
     @torch.no_grad()
-    def _logprobs(self, model: nn.Module, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def _logprobs(
+        self,
+        model: nn.Module,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        replay: PolicyReplay | None,
+        sample_ids: Sequence[str] | None,
+    ) -> Tensor:
         model.eval()
+        if replay is not None:
+            replay.check(rows)
         result = torch.zeros(rows[INPUT_IDS].shape, dtype=torch.float32)
         (spans,) = self._plan(rows, packing, 1, self._config.policy.logprob_batch_size)
         for span in spans:
-            logprobs = self._token_logprobs(model, slice_microbatch(rows, span, self._layout))
+            part = slice_microbatch(rows, span, self._layout)
+            with _replaying(replay, part, _ids_of(sample_ids, span)):
+                logprobs = self._token_logprobs(model, part)
             result[span.start : span.stop, : logprobs.shape[1]] = logprobs.cpu()
         return result
 
@@ -204,6 +242,7 @@ class PolicyModel:
         n_batches: int,
         loss_fn: ClippedPGLossConfig | None = None,
         mbs: int | None = None,
+        sample_ids: Sequence[str] | None = None,
     ) -> list[Metrics]:
         """Compute the metrics of each global batch without an update, so no ``grad_norm``, ``lr``.
 
@@ -211,11 +250,15 @@ class PolicyModel:
         forward passes.
         """
         self.model.eval()
+        if self.replay is not None:
+            self.replay.check(rows)
         evaluated = []
         for spans in self._plan(rows, packing, n_batches, self._microbatch_rows(mbs)):
             step = self._new_step(loss_fn, mbs)
             for span in spans:
-                self._loss(step, slice_microbatch(rows, span, self._layout), None)
+                part = slice_microbatch(rows, span, self._layout)
+                with _replaying(self.replay, part, _ids_of(sample_ids, span)):
+                    self._loss(step, part, None)
             metrics = self._metrics(step, step.sums(self._device))
             metrics["total_flops"] /= 3  # the rest is the backward pass, see ``workers.flops``
             evaluated.append(metrics)
@@ -249,11 +292,14 @@ class PolicyModel:
         if step.witness is not None and sample_ids is None:
             raise ValueError("policy.witness needs sample ids, which only rows in a plane have")
         step.chunks_begun += 1
+        if self.replay is not None:
+            self.replay.check(rows)
         self.model.train()  # a pass for logprobs may have come between two chunks
         for span in spans:
-            ids = None if sample_ids is None else sample_ids[span.start : span.stop]
-            loss = self._loss(step, slice_microbatch(rows, span, self._layout), ids)
-            loss.backward()  # type: ignore[no-untyped-call]
+            part, ids = slice_microbatch(rows, span, self._layout), _ids_of(sample_ids, span)
+            with _replaying(self.replay, part, ids, backward=True):
+                loss = self._loss(step, part, ids)
+                loss.backward()  # type: ignore[no-untyped-call]
         step.chunks_done += 1
 
     def _loss(self, step: OpenStep, part: TensorDict, sample_ids: Sequence[str] | None) -> Tensor:
@@ -276,3 +322,20 @@ class PolicyModel:
             layout=self._layout,
             pad_multiple=self._config.policy.packing.sequence_length_round,
         )
+
+
+def _ids_of(sample_ids: Sequence[str] | None, span: TokenSpan) -> Sequence[str] | None:
+    return None if sample_ids is None else sample_ids[span.start : span.stop]
+
+
+def _replaying(
+    replay: PolicyReplay | None,
+    part: TensorDict,
+    sample_ids: Sequence[str] | None,
+    *,
+    backward: bool = False,
+) -> AbstractContextManager[None]:
+    """Replay the experts of a micro-batch in the block, if the run does so."""
+    if replay is None:
+        return nullcontext()
+    return replay.microbatch(part, sample_ids, backward=backward)
