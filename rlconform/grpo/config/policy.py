@@ -86,6 +86,14 @@ class PackingConfig(ConfigModel):
         return tokens
 
 
+class RouterReplayConfig(ConfigModel):
+    """Options of router replay, see ``grpo.router_replay``."""
+
+    #: Whether logprob and training passes use the experts that generation chose. It needs a
+    #: mixture of experts, and an engine that records them.
+    enabled: bool = False
+
+
 class PolicyConfig(ConfigModel):
     """Options of the policy: model, precision, batch sizes, parallelism and optimizer."""
 
@@ -112,6 +120,9 @@ class PolicyConfig(ConfigModel):
     #: ``workers.witness`` and ``PlanePolicy.witnessed``. It needs a data plane, and two numbers per
     #: token of memory.
     witness: bool = False
+    #: Whether the layers' activations are computed again in the backward pass instead of kept.
+    activation_checkpointing: bool = False
+    router_replay: RouterReplayConfig = RouterReplayConfig()
     packing: PackingConfig = PackingConfig()
     optimizer: OptimizerConfig
     scheduler: SchedulerConfig = SchedulerConfig()
@@ -121,6 +132,8 @@ class PolicyConfig(ConfigModel):
         megatron = self.megatron_cfg
         if not megatron.enabled:
             return self
+        if self.router_replay.enabled:
+            raise ValueError("router_replay.enabled needs megatron_cfg.enabled: false")
         if self.precision == "float16":
             raise ValueError("megatron_cfg.enabled needs precision float32 or bfloat16")
         tp = megatron.tensor_model_parallel_size

@@ -11,15 +11,14 @@ padding does not displace real ones.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rlconform.grpo.models.token_order import RowLayout, TokenOrder
 from rlconform.plane.packing import row_lengths
 from rlconform.wire import Lengths
-
-RowLayout = Literal["padded", "packed"]
 
 
 def token_logprobs(
@@ -86,48 +85,13 @@ def _padded_logprobs(
     return torch.where(position < counts[:, None], logprobs, 0)
 
 
-class Pack(NamedTuple):
-    """K slots for the concatenated tokens of all rows; padding belongs to the row before it."""
-
-    row: Tensor  # (K,) the row of each slot
-    position: Tensor  # (K,) the position within the row
-    valid: Tensor  # (K,) False for padding
-
-    @classmethod
-    def of(cls, counts: Tensor, pad_multiple: int, width: int | None = None) -> Pack:
-        """Lay rows of these lengths, each rounded up, end to end; the last one fills ``width``."""
-        slots = -(-counts // pad_multiple) * pad_multiple
-        if width is not None:
-            slots[-1] += width - slots.sum()
-        row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), slots)
-        position = torch.arange(len(row), device=counts.device) - (slots.cumsum(0) - slots)[row]
-        return cls(row, position, position < counts[row])
-
-    def gather(self, input_ids: Tensor) -> Tensor:
-        """Return the (K,) tokens of (B, T) rows; 0 on padding."""
-        column = self.position.clamp(max=input_ids.shape[1] - 1)
-        return torch.where(self.valid, input_ids[self.row, column], 0)
-
-    def scatter(self, picked: Tensor, shape: torch.Size) -> Tensor:
-        """Return (B, T) logprobs, given the (K - 1,) of the tokens after the first slot."""
-        predicted = (self.valid & (self.position > 0))[1:]
-        row, position = self.row[1:][predicted], self.position[1:][predicted]
-        return picked.new_zeros(shape).index_put((row, position), picked[predicted])
-
-    def visible(self) -> Tensor:
-        """Return a mask (K, K): whether a slot (row of the mask) attends to another (column)."""
-        slots = len(self.row)
-        causal = torch.ones(slots, slots, dtype=torch.bool, device=self.row.device)
-        return causal.tril_() & (self.row[:, None] == self.row[None])
-
-
 def _packed_logprobs(
     model: nn.Module, input_ids: Tensor, counts: Tensor, temperature: float, pad_multiple: int
 ) -> Tensor:
     if pad_multiple < 1:
         raise ValueError(f"pad_multiple must be at least 1, got {pad_multiple}")
-    pack = Pack.of(counts, pad_multiple)
-    ids = pack.gather(input_ids)
+    pack = TokenOrder.of(counts, input_ids.shape[1], "packed", pad_multiple)
+    ids = pack.arrange(input_ids, 0)
     logits = model(
         input_ids=ids[None],
         position_ids=pack.position[None],
@@ -138,7 +102,7 @@ def _packed_logprobs(
     return pack.scatter(picked, input_ids.shape)
 
 
-def _attention_mask(model: nn.Module, pack: Pack) -> Tensor | None:
+def _attention_mask(model: nn.Module, pack: TokenOrder) -> Tensor | None:
     """Build the block-diagonal causal mask (1, 1, K, K) in the form that the attention needs."""
     config: Any = model.config
     attention = str(config._attn_implementation)

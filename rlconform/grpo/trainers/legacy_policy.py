@@ -17,7 +17,8 @@ from torch import Tensor
 from rlconform.contract import ConfigError
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS, LP_SEED_FIELDS
 from rlconform.grpo.config import MasterConfig, Stage
-from rlconform.grpo.trainers.driver_step import train_fields
+from rlconform.grpo.router_replay.trace import trace_folder
+from rlconform.grpo.trainers.driver_step import replay_fields, train_fields
 from rlconform.grpo.trainers.legacy_sharding import RankBatch, shard_batch_for_dp
 from rlconform.grpo.workers.policy import Metrics
 from rlconform.grpo.workers.policy_worker import PolicyWorker
@@ -31,12 +32,14 @@ _POSITION = "position"
 class LegacyPolicy:
     """Shards batches over the ranks, and joins the ranks' results.
 
-    ``ConfigError`` under ``policy.witness``, because rows in memory don't bring their sample ids.
+    ``ConfigError`` under ``policy.witness``, or with a trace of router replay, because rows in
+    memory don't bring their sample ids.
     """
 
     def __init__(self, workers: WorkerGroup, config: MasterConfig) -> None:
         if config.policy.witness:
             raise ConfigError("policy.witness needs a data plane: data_plane.enabled is false")
+        trace_folder(config)  # refuses a trace
         self._workers = workers
         self._config = config
         self._layout = RankLayout.of(config.policy, workers.world)
@@ -60,7 +63,8 @@ class LegacyPolicy:
         return updates[0]
 
     def _logprobs(self, method: Callable[..., Tensor], rows: TensorDict) -> Tensor:
-        positioned = rows.select(*LP_SEED_FIELDS).set(_POSITION, torch.arange(rows.batch_size[0]))
+        seeds = rows.select(*LP_SEED_FIELDS, *replay_fields(self._config))
+        positioned = seeds.set(_POSITION, torch.arange(rows.batch_size[0]))
         shards = self._shards(positioned, "logprob")
         outputs = self._workers.each_replica(method, self._layout, shards)
         result = torch.empty(rows[INPUT_IDS].shape, dtype=torch.float32)

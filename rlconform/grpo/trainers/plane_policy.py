@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from uuid import uuid4
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -26,10 +27,15 @@ from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig, Stage
 from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter, metered_client
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
-from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS
+from rlconform.grpo.rollout.worker import TOKEN_VERSIONS, rollout_fields
+from rlconform.grpo.router_replay.trace import trace_folder
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.trainers.base import StageTimer
-from rlconform.grpo.trainers.driver_step import driver_fields, set_padded_width, train_fields
+from rlconform.grpo.trainers.driver_step import (
+    driver_fields,
+    set_padded_width,
+    train_fields,
+)
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy import Metrics
 from rlconform.grpo.workers.rank_layout import RankLayout
@@ -70,6 +76,16 @@ class PlanePolicy:
         self._client = metered_client(client, self._meter, writer)
         actors.workers.all(PlanePolicyWorker.attach, attach, pad_token_id)
         actors.call_rollout_workers(PlaneRolloutWorker.attach, attach)
+        self._open_trace()
+
+    def _open_trace(self) -> None:
+        """Make all actors write the trace of router replay, if the environment asks for it."""
+        folder = trace_folder(self._config)
+        if folder is None:
+            return
+        run = uuid4().hex[:8]
+        self._actors.workers.all(PlanePolicyWorker.open_route_trace, folder, run)
+        self._actors.call_rollout_workers(PlaneRolloutWorker.open_route_trace, folder, run)
 
     @property
     def client(self) -> DataPlaneClient:
@@ -78,8 +94,9 @@ class PlanePolicy:
 
     def prepare_step(self, num_samples: int, group_size: int | None = None) -> None:
         """Register the partition of a step with this many rows, in groups of ``group_size``."""
-        fields = [*ROLLOUT_FIELDS, *driver_fields(self._config), *train_fields(self._config)]
-        if self._config.async_rl is not None:
+        config = self._config
+        fields = [*rollout_fields(config), *driver_fields(config), *train_fields(config)]
+        if config.async_rl is not None:
             fields.append(TOKEN_VERSIONS)
         self._client.register_partition(
             partition_id=TRAIN_PARTITION,
@@ -93,7 +110,7 @@ class PlanePolicy:
         """Register the partition of the validation rows."""
         self._client.register_partition(
             partition_id=VAL_PARTITION,
-            fields=list(ROLLOUT_FIELDS),
+            fields=rollout_fields(self._config),
             num_samples=num_samples,
             consumer_tasks=["val"],
         )

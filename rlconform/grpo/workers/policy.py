@@ -30,6 +30,7 @@ from rlconform.grpo.models.load import DTYPES
 from rlconform.grpo.workers.data_parallel import sum_over_ranks
 from rlconform.grpo.workers.flops import peak_tflops
 from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches
+from rlconform.grpo.workers.policy_replay import PolicyReplay
 from rlconform.grpo.workers.train_step import OpenStep, TrainStepError
 from rlconform.grpo.workers.witness import Witness
 from rlconform.plane import ModelRanks, ReplicaGroup
@@ -47,6 +48,8 @@ class RankPolicy(ABC):
     model_ranks = ModelRanks(tp=0, cp=0, pp=0)
     #: The group in which one rank reads the replica's rows; None where each rank reads for itself.
     replica: ReplicaGroup | None = None
+    #: Replays the experts that generation chose; None without ``policy.router_replay``.
+    replay: PolicyReplay | None = None
 
     def __init__(self, config: MasterConfig, device: torch.device) -> None:
         self._config = config
@@ -66,11 +69,17 @@ class RankPolicy(ABC):
         return grpo.max_num_steps * per_step
 
     @abstractmethod
-    def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def logprobs(
+        self,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        sample_ids: Sequence[str] | None = None,
+    ) -> Tensor:
         """Compute the logprob of each token under the current weights, see ``token_logprobs``.
 
-        The rows need ``input_ids`` (N, S) and ``input_lengths`` (N,); ``packing`` is the driver's
-        plan for them, or empty. The result is (N, S) float32 in CPU memory.
+        The rows need ``input_ids`` (N, S) and ``input_lengths`` (N,), and with router replay
+        ``routed_experts`` (N, S, L, K); ``packing`` is the driver's plan for them, or empty;
+        ``sample_ids`` name them in a trace. The result is (N, S) float32 in CPU memory.
         """
 
     @abstractmethod
@@ -230,6 +239,7 @@ class RankPolicy(ABC):
         n_batches: int,
         loss_fn: ClippedPGLossConfig | None = None,
         mbs: int | None = None,
+        sample_ids: Sequence[str] | None = None,
     ) -> list[Metrics]:
         """Compute the metrics of each global batch without an update, so no ``grad_norm``, ``lr``.
 
@@ -239,7 +249,7 @@ class RankPolicy(ABC):
         evaluated = []
         for spans in self._plan(rows, packing, n_batches, self._microbatch_rows(mbs), "train"):
             step = self._new_step(loss_fn, mbs)
-            self._run(step, rows, spans, None, backward=False)
+            self._run(step, rows, spans, sample_ids, backward=False)
             metrics = self._metrics(step, self._sums(step))
             metrics["total_flops"] /= 3  # the rest is the backward pass, see ``workers.flops``
             evaluated.append(metrics)

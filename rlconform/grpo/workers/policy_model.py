@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rlconform.grpo.workers.flops import ModelFlops
 from rlconform.grpo.workers.microbatches import TokenSpan, slice_microbatch
 from rlconform.grpo.workers.optimizer import build_optimizer, build_schedule
 from rlconform.grpo.workers.policy import RankPolicy
+from rlconform.grpo.workers.policy_replay import PolicyReplay
 from rlconform.grpo.workers.train_step import OpenStep
 
 
@@ -40,6 +42,7 @@ class PolicyModel(RankPolicy):
         self.optimizer = build_optimizer(self.model, config.policy.optimizer)
         self.schedule = build_schedule(self.optimizer, config.policy.scheduler, self._updates)
         self._flops = ModelFlops.of(self.model)
+        self.replay = self._new_replay()
 
     def _load(self) -> nn.Module:
         """Load the run's initial weights, wrapped for this rank."""
@@ -47,26 +50,59 @@ class PolicyModel(RankPolicy):
         model: nn.Module = load_model(
             policy.model_name, precision=policy.precision, seed=self._config.grpo.seed
         )
+        if policy.activation_checkpointing:
+            causal: Any = model
+            causal.activation_checkpointing_enable({"use_reentrant": False})
         return self._parallel.wrap(model.to(self._device))
 
-    def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def _new_replay(self) -> PolicyReplay | None:
+        policy = self._config.policy
+        if not policy.router_replay.enabled:
+            return None
+        return PolicyReplay(
+            self.model,
+            self._layout,
+            policy.packing.sequence_length_round,
+            recomputes=policy.activation_checkpointing,
+        )
+
+    def logprobs(
+        self,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        sample_ids: Sequence[str] | None = None,
+    ) -> Tensor:
         """Compute the logprobs, see ``RankPolicy.logprobs``."""
-        return self._logprobs(self.model, rows, packing)
+        return self._logprobs(self.model, rows, packing, self.replay, sample_ids)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute ``logprobs`` under the initial weights; ``RuntimeError`` without a KL penalty."""
+        """Compute ``logprobs`` under the initial weights; ``RuntimeError`` without a KL penalty.
+
+        The reference is a policy of its own, so its routers choose its experts.
+        """
         if self.reference is None:
             raise RuntimeError("without loss_fn.reference_policy_kl_penalty there is no reference")
-        return self._logprobs(self.reference, rows, packing)
+        return self._logprobs(self.reference, rows, packing, None, None)
 
     @torch.no_grad()
-    def _logprobs(self, model: nn.Module, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def _logprobs(
+        self,
+        model: nn.Module,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        replay: PolicyReplay | None,
+        sample_ids: Sequence[str] | None,
+    ) -> Tensor:
         model.eval()
+        if replay is not None:
+            replay.check(rows)
         result = torch.zeros(rows[INPUT_IDS].shape, dtype=torch.float32)
         size = self._config.policy.logprob_batch_size
         (spans,) = self._plan(rows, packing, 1, size, "logprob")
         for span in spans:
-            logprobs = self._token_logprobs(model, slice_microbatch(rows, span, self._layout))
+            part = slice_microbatch(rows, span, self._layout)
+            with _replaying(replay, part, _ids_of(sample_ids, span)):
+                logprobs = self._token_logprobs(model, part)
             result[span.start : span.stop, : logprobs.shape[1]] = logprobs.cpu()
         return result
 
@@ -102,12 +138,15 @@ class PolicyModel(RankPolicy):
         *,
         backward: bool,
     ) -> None:
+        if self.replay is not None:
+            self.replay.check(rows)
         self.model.train(backward)  # a pass for logprobs may have come between two chunks
         for span in spans:
-            ids = None if sample_ids is None else sample_ids[span.start : span.stop]
-            loss = self._loss(step, slice_microbatch(rows, span, self._layout), ids)
-            if backward:
-                loss.backward()  # type: ignore[no-untyped-call]
+            part, ids = slice_microbatch(rows, span, self._layout), _ids_of(sample_ids, span)
+            with _replaying(self.replay, part, ids, backward=backward):
+                loss = self._loss(step, part, ids if backward else None)
+                if backward:
+                    loss.backward()  # type: ignore[no-untyped-call]
 
     def _update(self, count: float) -> tuple[float, float]:
         self._parallel.finish_gradients(self.model, count)
@@ -131,3 +170,20 @@ class PolicyModel(RankPolicy):
             layout=self._layout,
             pad_multiple=self._config.policy.packing.sequence_length_round,
         )
+
+
+def _ids_of(sample_ids: Sequence[str] | None, span: TokenSpan) -> Sequence[str] | None:
+    return None if sample_ids is None else sample_ids[span.start : span.stop]
+
+
+def _replaying(
+    replay: PolicyReplay | None,
+    part: TensorDict,
+    sample_ids: Sequence[str] | None,
+    *,
+    backward: bool = False,
+) -> AbstractContextManager[None]:
+    """Replay the experts of a micro-batch in the block, if the run does so."""
+    if replay is None:
+        return nullcontext()
+    return replay.microbatch(part, sample_ids, backward=backward)

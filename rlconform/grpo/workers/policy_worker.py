@@ -97,9 +97,14 @@ class PolicyWorker(EventsActor):
             raise RuntimeError("call build first")
         return self._policy
 
-    def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def logprobs(
+        self,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        sample_ids: Sequence[str] | None = None,
+    ) -> Tensor:
         """Compute logprobs, see ``RankPolicy.logprobs``."""
-        return self.policy.logprobs(rows, packing)
+        return self.policy.logprobs(rows, packing, sample_ids)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
         """Compute reference logprobs, see ``RankPolicy.reference_logprobs``."""

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
 from rlconform.grpo.config import MasterConfig, Stage
-from rlconform.grpo.models import Pack
+from rlconform.grpo.models import TokenOrder
 from rlconform.grpo.workers.megatron.model import HAS_TRANSFORMER_ENGINE
 from rlconform.grpo.workers.megatron.plan_check import MicrobatchShape
 from rlconform.grpo.workers.microbatches import TokenSpan, slice_microbatch
@@ -38,7 +38,7 @@ class ModelInput(NamedTuple):
     """
 
     ids: Tensor
-    pack: Pack | None
+    pack: TokenOrder | None
 
 
 class Microbatch(NamedTuple):
@@ -163,10 +163,11 @@ class MegatronPasses:
         if not self._packed:
             return ModelInput(ids, None)
         counts = part[INPUT_LENGTHS].to(self._device)
-        pack = Pack.of(counts, self._config.policy.packing.sequence_length_round, width)
-        return ModelInput(pack.gather(ids)[None], pack)
+        multiple = self._config.policy.packing.sequence_length_round
+        pack = TokenOrder.of(counts, ids.shape[1], "packed", multiple, width)
+        return ModelInput(pack.arrange(ids, 0)[None], pack)
 
-    def _attention(self, pack: Pack | None) -> tuple[Tensor | None, Any]:
+    def _attention(self, pack: TokenOrder | None) -> tuple[Tensor | None, Any]:
         """Return the mask, True where hidden, or the row boundaries for Transformer Engine.
 
         The mask needs no positions that restart in each row: attention depends on differences.

@@ -89,7 +89,12 @@ class MegatronPolicy(RankPolicy):
             whole = AutoModelForCausalLM.from_config(hf)  # type: ignore[no-untyped-call]
             self._flops = ModelFlops.of(whole)
 
-    def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def logprobs(
+        self,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        sample_ids: Sequence[str] | None = None,  # noqa: ARG002 - they name rows in a trace
+    ) -> Tensor:
         """Compute the logprobs, see ``RankPolicy.logprobs``; equal on a replica's ranks."""
         return self._logprobs(self.model, rows, packing)
 
