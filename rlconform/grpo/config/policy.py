@@ -132,8 +132,6 @@ class PolicyConfig(ConfigModel):
         megatron = self.megatron_cfg
         if not megatron.enabled:
             return self
-        if self.router_replay.enabled:
-            raise ValueError("router_replay.enabled needs megatron_cfg.enabled: false")
         if self.precision == "float16":
             raise ValueError("megatron_cfg.enabled needs precision float32 or bfloat16")
         tp = megatron.tensor_model_parallel_size

@@ -160,14 +160,18 @@ class MegatronReplayer:
         with self._counted(self._actions.REPLAY_BACKWARD, replayed):
             yield replayed
 
+    def forget(self) -> None:
+        """Forget all routes, as after an error."""
+        self._routers.clear_global_indices()
+        self._routers.clear_global_router_replay_action()
+
     def finish(self) -> None:
         """Forget all routes at the end of a step.
 
         ``RouterReplayError`` if some were left: a later pass would have replayed them.
         """
         waiting = [len(router.replay_backward_list) for router in self._instances]
-        self._routers.clear_global_indices()
-        self._routers.clear_global_router_replay_action()
+        self.forget()
         if any(waiting):
             raise RouterReplayError(
                 f"expected no routes to be left after a step; got those of {waiting} micro-batches "

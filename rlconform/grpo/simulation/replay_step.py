@@ -191,7 +191,7 @@ def _replica(
             client,
             ranks=ModelRanks(tp=tp, cp=0, pp=0),
             replica=LocalReplica(tp, messages),
-            pad_values={INPUT_IDS: 0, ROUTED_EXPERTS: replay.replayer.format.missing},
+            pad_values={INPUT_IDS: 0, ROUTED_EXPERTS: replay.format.missing},
         )
         worker.open_route_trace(folder, "run")
         ranks.append(worker)

@@ -38,7 +38,7 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
         """Attach to the running plane, after detaching from a previous one."""
         pad_values: dict[str, complex] = {INPUT_IDS: pad_token_id}
         if self.policy.replay is not None:
-            pad_values[ROUTED_EXPERTS] = self.policy.replay.replayer.format.missing
+            pad_values[ROUTED_EXPERTS] = self.policy.replay.format.missing
         self.attach_plane(
             self._open_client(attach),
             ranks=self.policy.model_ranks,
@@ -52,8 +52,9 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
         if replay is None:
             raise RuntimeError("the policy doesn't replay routes, so there is nothing to trace")
         ranks = self._attached().ranks
-        rank = TraceRank(dp=self.rank, tp=ranks.tp, cp=ranks.cp, pp=ranks.pp)
-        replay.trace = RouteTrace(folder, run, replay.replayer.format, rank)
+        dp_rank = self.layout.dp_rank(self.rank)
+        rank = TraceRank(dp=dp_rank, tp=ranks.tp, cp=ranks.cp, pp=ranks.pp)
+        replay.trace = RouteTrace(folder, run, replay.format, rank)
 
     def logprobs_from_meta(self, shard: KVBatchMeta) -> None:
         """Compute and write ``prev_logprobs`` of the shard's rows."""

@@ -30,7 +30,7 @@ from rlconform.grpo.models.load import DTYPES
 from rlconform.grpo.workers.data_parallel import sum_over_ranks
 from rlconform.grpo.workers.flops import peak_tflops
 from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches
-from rlconform.grpo.workers.policy_replay import PolicyReplay
+from rlconform.grpo.workers.policy_replay import RankReplay
 from rlconform.grpo.workers.train_step import OpenStep, TrainStepError
 from rlconform.grpo.workers.witness import Witness
 from rlconform.plane import ModelRanks, ReplicaGroup
@@ -49,7 +49,7 @@ class RankPolicy(ABC):
     #: The group in which one rank reads the replica's rows; None where each rank reads for itself.
     replica: ReplicaGroup | None = None
     #: Replays the experts that generation chose; None without ``policy.router_replay``.
-    replay: PolicyReplay | None = None
+    replay: RankReplay | None = None
 
     def __init__(self, config: MasterConfig, device: torch.device) -> None:
         self._config = config

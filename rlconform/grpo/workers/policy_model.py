@@ -42,7 +42,7 @@ class PolicyModel(RankPolicy):
         self.optimizer = build_optimizer(self.model, config.policy.optimizer)
         self.schedule = build_schedule(self.optimizer, config.policy.scheduler, self._updates)
         self._flops = ModelFlops.of(self.model)
-        self.replay = self._new_replay()
+        self.replay: PolicyReplay | None = self._new_replay()
 
     def _load(self) -> nn.Module:
         """Load the run's initial weights, wrapped for this rank."""

@@ -1,7 +1,9 @@
-"""``PolicyReplay``: router replay in the micro-batches of one rank's policy.
+"""``RankReplay``: router replay in the micro-batches of one rank's policy.
 
 rows (N, S) ── check ──▶ an error, if the column is missing or can't be replayed
-micro-batch (n, W) ── in the model's token order ──▶ ``RouteReplayer`` ──▶ trace, if there is one
+micro-batch (n, W) ── in the model's token order ──▶ replayer ──▶ trace, if there is one
+
+``PolicyReplay`` is that of a model of transformers; ``workers.megatron.replay`` has Megatron's.
 """
 
 from __future__ import annotations
@@ -15,11 +17,28 @@ from torch import nn
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS, ROUTED_EXPERTS
 from rlconform.grpo.models import RowLayout, TokenOrder
 from rlconform.grpo.router_replay.replayer import RouteReplayer
-from rlconform.grpo.router_replay.route_format import RouterReplayError
+from rlconform.grpo.router_replay.route_format import RouteFormat, RouterReplayError
 from rlconform.grpo.router_replay.trace import RouteTrace
 
 
-class PolicyReplay:
+class RankReplay:
+    """What a worker needs of router replay, whatever runs the model."""
+
+    def __init__(self, route_format: RouteFormat) -> None:
+        self.format = route_format
+        self.trace: RouteTrace | None = None
+
+    def check(self, rows: TensorDict) -> None:
+        """Raise ``RouterReplayError`` unless the rows have routes that can be replayed."""
+        if ROUTED_EXPERTS not in rows.keys():  # noqa: SIM118 - a TensorDict
+            raise RouterReplayError(
+                f"policy.router_replay needs the column {ROUTED_EXPERTS!r}; the rows have "
+                f"{sorted(map(str, rows.keys()))}: the rollout or the plane has dropped it"
+            )
+        self.format.check_rows(rows[ROUTED_EXPERTS], rows[INPUT_LENGTHS])
+
+
+class PolicyReplay(RankReplay):
     """Replays ``routed_experts`` in a model; ``ConfigError`` if the model has no routers.
 
     Under ``recomputes`` each layer runs a second time in the backward pass.
@@ -29,19 +48,10 @@ class PolicyReplay:
         self, model: nn.Module, layout: RowLayout, pad_multiple: int, *, recomputes: bool
     ) -> None:
         self.replayer = RouteReplayer(model)
-        self.trace: RouteTrace | None = None
+        super().__init__(self.replayer.format)
         self._layout: RowLayout = layout
         self._pad_multiple = pad_multiple
         self._recomputes = recomputes
-
-    def check(self, rows: TensorDict) -> None:
-        """Raise ``RouterReplayError`` unless the rows have routes that can be replayed."""
-        if ROUTED_EXPERTS not in rows.keys():  # noqa: SIM118 - a TensorDict
-            raise RouterReplayError(
-                f"policy.router_replay needs the column {ROUTED_EXPERTS!r}; the rows have "
-                f"{sorted(map(str, rows.keys()))}: the rollout or the plane has dropped it"
-            )
-        self.replayer.format.check_rows(rows[ROUTED_EXPERTS], rows[INPUT_LENGTHS])
 
     @contextmanager
     def microbatch(
@@ -53,7 +63,7 @@ class PolicyReplay:
         trace.
         """
         order = self._order(part)
-        routes = order.arrange(part[ROUTED_EXPERTS], self.replayer.format.missing)
+        routes = order.arrange(part[ROUTED_EXPERTS], self.format.missing)
         passes = 2 if backward and self._recomputes else 1
         with self.replayer.replaying(routes, passes) as replayed:
             try:

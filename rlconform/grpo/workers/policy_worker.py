@@ -47,6 +47,7 @@ class PolicyWorker(EventsActor):
         self._device = torch.device(device)
         self._store: Any = None  # dist.TCPStore, which torch's stubs don't export
         self._policy: RankPolicy | None = None
+        self._layout: RankLayout | None = None
 
     def open_store(self, timeout_s: float) -> tuple[str, int]:
         """Open the ``TCPStore`` of the process group on rank 0; return the host and the port."""
@@ -74,7 +75,7 @@ class PolicyWorker(EventsActor):
 
     def build(self, config: MasterConfig) -> None:
         """Create the run's policy, which replaces the policy of a previous run."""
-        layout = RankLayout.of(config.policy, self._world)
+        self._layout = layout = RankLayout.of(config.policy, self._world)
         make_deterministic(config.grpo.seed)
         self._policy = None  # frees what it holds before the next one is created
         if not config.policy.megatron_cfg.enabled:
@@ -96,6 +97,13 @@ class PolicyWorker(EventsActor):
         if self._policy is None:
             raise RuntimeError("call build first")
         return self._policy
+
+    @property
+    def layout(self) -> RankLayout:
+        """How the run divides its work among the ranks; ``RuntimeError`` before ``build``."""
+        if self._layout is None:
+            raise RuntimeError("call build first")
+        return self._layout
 
     def logprobs(
         self,

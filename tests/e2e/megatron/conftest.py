@@ -17,11 +17,14 @@ from rlconform.backends.ray_runtime import ensure_ray
 from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_separate_server
 from rlconform.certify.scenarios.training_actors import SMALL
 from rlconform.certify.target import open_target
-from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
+from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS, ROUTED_EXPERTS
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClusterConfig, MasterConfig, load_config
+from rlconform.grpo.models import load_model_config
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
+from rlconform.grpo.router_replay.canaries import canary_routes
+from rlconform.grpo.router_replay.route_format import RouteFormat
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy_worker import PolicyWorker
@@ -64,22 +67,27 @@ LAYOUTS = {
     "ep2 zero": Layout(2, "ep=2 zero=true"),
     "tp2 sp ep2": Layout(2, "tp=2 sp=true ep=2"),
     "tp2 sp recompute": Layout(2, "tp=2 sp=true recompute=true"),
+    "pp2 recompute": Layout(2, "pp=2 recompute=true"),
     "tp2 dp2": Layout(4, "tp=2 zero=true"),
     "tp2 sp dp2": Layout(4, "tp=2 sp=true"),
     "pp2 ep2": Layout(4, "pp=2 ep=2"),
 }
 
 
-def batch() -> TensorDict:
+def batch(config: MasterConfig | None = None) -> TensorDict:
     """Rows of several lengths, with all columns that training reads.
 
     None has the pad token within it: transformers never trains that token, and Megatron does.
+    For a configuration with router replay they have canary routes.
     """
     draws = torch.Generator().manual_seed(0)
     lengths = torch.randint(3, WIDTH + 1, (N,), generator=draws)
     valid = torch.arange(WIDTH) < lengths[:, None]
     per_token = ("generation_logprobs", "prev_logprobs", "reference_policy_logprobs", "advantages")
     noise = {name: torch.randn((N, WIDTH), generator=draws) * valid for name in per_token}
+    routes: dict[str, Tensor] = {}
+    if config is not None and config.policy.router_replay.enabled:
+        routes[ROUTED_EXPERTS] = canary_rows(config, lengths.tolist())
     return TensorDict(
         {
             INPUT_IDS: torch.randint(4, 14, (N, WIDTH), generator=draws) * valid,
@@ -87,9 +95,21 @@ def batch() -> TensorDict:
             "token_mask": (valid & (torch.arange(WIDTH) >= 2)).int(),
             "sample_mask": (torch.arange(N) != 5).float(),
             **noise,
+            **routes,
         },
         batch_size=[N],
     )
+
+
+def canary_rows(config: MasterConfig, lengths: list[int]) -> Tensor:
+    """Make routes (N, WIDTH, L, K), unlike those of any router; a row's last token has none."""
+    model: Any = load_model_config(config.policy.model_name)
+    layers, experts = model.num_hidden_layers, model.num_experts
+    route_format = RouteFormat(layers, model.num_experts_per_tok, experts)
+    routes = route_format.blank(len(lengths), WIDTH)
+    for row, length in enumerate(lengths):
+        routes[row, : length - 1] = canary_routes(length - 1, route_format, row * WIDTH)
+    return routes
 
 
 #: What each rank imports.
@@ -100,7 +120,7 @@ CPU_COMPAT = Path(__file__).with_name("cpu_compat.py")
 class CpuRank(PlanePolicyWorker):
     """A rank whose process lets Megatron use the CPU, see ``cpu_compat``; it has a plane or none.
 
-    ``test_failures`` breaks a rank by ``break_passes``.
+    ``test_failures`` breaks a rank by ``break_passes``, ``test_replay`` by ``plant``.
     """
 
     def __init__(self, rank: int, world: int, device: str, compat: str = str(CPU_COMPAT)) -> None:
@@ -111,19 +131,71 @@ class CpuRank(PlanePolicyWorker):
 
     def break_passes(self, rank: int) -> None:
         """Make the model fail on one rank, in the second micro-batch."""
-        from contextlib import nullcontext
-
         policy: Any = self.policy
         passes: list[None] = []
 
-        def fail(_rows: Any, _given: Any) -> Any:
+        def fail(_model: Any, _given: Any) -> None:
             passes.append(None)
             if len(passes) == 2:
                 raise ArithmeticError("this rank is broken")
-            return nullcontext()
 
         if self.rank == rank:
-            policy.passes.around_forward = fail
+            policy.model.register_forward_pre_hook(fail)
+
+    def plant(self, defect: str) -> None:
+        """Give router replay of this process a defect, or none for ""."""
+        from rlconform.grpo.router_replay.megatron import MegatronReplayer as Replayer
+
+        right = vars(Replayer).get("right")
+        if right is None:
+            right = {
+                name: vars(Replayer)[name] for name in ("order_of_rank", "forward", "backward")
+            }
+            Replayer.right = right  # type: ignore[attr-defined]
+        for name, method in right.items():
+            setattr(Replayer, name, method)
+
+        def rows_first(self: Any, order: Any) -> Any:
+            layout, self._layout = self._layout, "packed"
+            try:
+                return right["order_of_rank"](self, order)
+            finally:
+                self._layout = layout
+
+        def next_part(self: Any, order: Any) -> Any:
+            rank, self._tp_rank = self._tp_rank, (self._tp_rank + 1) % self._parts
+            try:
+                return right["order_of_rank"](self, order)
+            finally:
+                self._tp_rank = rank
+
+        def first_layers(self: Any, *args: Any) -> Any:
+            self._layers = list(range(len(self._layers)))
+            return right["forward"](self, *args)
+
+        def newest_first(self: Any) -> Any:
+            for router in self._instances:
+                router.replay_backward_list.insert(0, router.replay_backward_list.pop())
+            return right["backward"](self)
+
+        planted = {
+            "rows first": ("order_of_rank", rows_first),
+            "next part": ("order_of_rank", next_part),
+            "first layers": ("forward", first_layers),
+            "newest first": ("backward", newest_first),
+        }
+        if defect:
+            name, method = planted[defect]
+            setattr(Replayer, name, method)
+
+    def routers(self) -> list[int]:
+        """Return the number of routes that each router of this process has left."""
+        from megatron.core.transformer.moe.router_replay import RouterReplay
+
+        return [
+            len(each.replay_backward_list) + (each.target_topk_idx is not None)
+            for each in RouterReplay.global_router_replay_instances
+        ]
 
     def part_size(self) -> int:
         """Return the number of weights of this rank."""
@@ -227,10 +299,12 @@ def update(group: WorkerGroup, config: MasterConfig) -> Updated:
     group.all(PolicyWorker.build, config)
     policy = LegacyPolicy(group, config)
     logprobs, reference = (
-        compute(batch()) for compute in (policy.get_logprobs, policy.get_reference_policy_logprobs)
+        compute(batch(config))
+        for compute in (policy.get_logprobs, policy.get_reference_policy_logprobs)
     )
-    updates = policy.train(batch())
-    return Updated(logprobs, reference, updates, policy.get_logprobs(batch()), weights_of(group))
+    updates = policy.train(batch(config))
+    after = policy.get_logprobs(batch(config))
+    return Updated(logprobs, reference, updates, after, weights_of(group))
 
 
 @pytest.fixture(scope="session")

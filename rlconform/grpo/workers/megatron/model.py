@@ -50,9 +50,17 @@ class RankNorm(nn.RMSNorm):
 
 
 def transformer_config(
-    hf: PreTrainedConfig, megatron: MegatronConfig, dtype: torch.dtype, device: torch.device
+    hf: PreTrainedConfig,
+    megatron: MegatronConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    replay: bool = False,
 ) -> Any:
-    """Translate the model's sizes and the parallelism; ``ConfigError`` for what differs."""
+    """Translate the model's sizes and the parallelism; ``ConfigError`` for what differs.
+
+    With ``replay`` the routers of the model can be made to replay their choices.
+    """
     given: Any = hf
     if hf.model_type not in _ARCHITECTURES:
         raise ConfigError(
@@ -72,6 +80,7 @@ def transformer_config(
             "moe_router_load_balancing_type": "none",
             "moe_aux_loss_coeff": 0.0,
             "moe_router_dtype": "fp32",
+            "moe_enable_routing_replay": replay,
         }
     recompute: dict[str, Any] = {}
     if megatron.activation_checkpointing:

@@ -49,12 +49,13 @@ class Microbatch(NamedTuple):
 
 
 #: Called around the forward pass of each micro-batch, on every pipeline stage.
-AroundForward = Callable[[TensorDict, ModelInput], AbstractContextManager[None]]
+AroundForward = Callable[[Microbatch, ModelInput], AbstractContextManager[None]]
 #: Returns the loss, a sum, of a micro-batch, given its logprobs.
 MicrobatchLoss = Callable[[Microbatch, Tensor], Tensor]
 
 
-def _nothing(_rows: TensorDict, _given: ModelInput) -> AbstractContextManager[None]:
+def nothing_around(_part: Microbatch, _given: ModelInput) -> AbstractContextManager[None]:
+    """Do nothing around a forward pass."""
     return nullcontext()
 
 
@@ -66,9 +67,6 @@ class MegatronPasses:
         self._device = device
         self._vocabulary = vocabulary
         self._packed = config.policy.packing.mode == "sequence_packing"
-        #: Hook for what must know a micro-batch's rows while the model runs, such as replayed
-        #: routes; it gets the rows and the model's input.
-        self.around_forward: AroundForward = _nothing
 
     def shape(self, span: TokenSpan, stage: Stage) -> MicrobatchShape:
         """Return the shape of the model's input for a planned micro-batch."""
@@ -89,7 +87,11 @@ class MegatronPasses:
         return round_up(planned.max_tokens_per_microbatch, multiple)
 
     def logprobs(
-        self, model: nn.Module, rows: TensorDict, spans: Sequence[TokenSpan]
+        self,
+        model: nn.Module,
+        rows: TensorDict,
+        spans: Sequence[TokenSpan],
+        around: AroundForward = nothing_around,
     ) -> list[Tensor]:
         """Return each micro-batch's logprobs on the last pipeline stage, [] on the others."""
 
@@ -97,7 +99,7 @@ class MegatronPasses:
             return logprobs
 
         collected: list[Tensor] = self._run(
-            model, rows, spans, "logprob", collect, forward_only=True, collect=True
+            model, rows, spans, "logprob", collect, around, forward_only=True, collect=True
         )
         return collected
 
@@ -107,11 +109,14 @@ class MegatronPasses:
         rows: TensorDict,
         spans: Sequence[TokenSpan],
         loss: MicrobatchLoss,
+        around: AroundForward = nothing_around,
         *,
         backward: bool,
     ) -> None:
         """Compute each micro-batch's loss and, ``backward``, add its gradients up."""
-        self._run(model, rows, spans, "train", loss, forward_only=not backward, collect=False)
+        self._run(
+            model, rows, spans, "train", loss, around, forward_only=not backward, collect=False
+        )
 
     def _run(
         self,
@@ -120,12 +125,13 @@ class MegatronPasses:
         spans: Sequence[TokenSpan],
         stage: Stage,
         use: MicrobatchLoss,
+        around: AroundForward,
         *,
         forward_only: bool,
         collect: bool,
     ) -> Any:
         return get_forward_backward_func()(
-            forward_step_func=partial(self._forward_step, rows, stage, use),
+            forward_step_func=partial(self._forward_step, rows, stage, use, around),
             data_iterator=iter(spans),
             model=[model],
             num_microbatches=len(spans),
@@ -140,18 +146,20 @@ class MegatronPasses:
         rows: TensorDict,
         stage: Stage,
         use: MicrobatchLoss,
+        around: AroundForward,
         spans: Iterator[TokenSpan],
         model: nn.Module,
     ) -> tuple[Tensor, Callable[..., Any]]:
         span = next(spans)
-        part = slice_microbatch(rows, span, "packed" if self._packed else "padded")
-        given = self._input(part, self.shape(span, stage).width)
+        taken = slice_microbatch(rows, span, "packed" if self._packed else "padded")
+        part = Microbatch(taken, span)
+        given = self._input(part.rows, self.shape(span, stage).width)
         mask, packed_params = self._attention(given.pack)
-        with self.around_forward(part, given):
+        with around(part, given):
             output = model(given.ids, None, mask, packed_seq_params=packed_params)
 
         def after(logits: Tensor, non_loss_data: bool = False) -> Any:
-            result = use(Microbatch(part, span), self._picked(logits, part, given))
+            result = use(part, self._picked(logits, part.rows, given))
             if non_loss_data:
                 return result
             return result, torch.zeros((), dtype=torch.int32, device=self._device), {}

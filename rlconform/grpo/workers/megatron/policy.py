@@ -11,6 +11,7 @@ Every call is collective. Ranks of a replica get the same rows; ``workers.policy
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,8 +36,14 @@ from rlconform.grpo.workers.megatron.optimizer import (
     zero_gradients,
 )
 from rlconform.grpo.workers.megatron.parallel import join_groups
-from rlconform.grpo.workers.megatron.passes import MegatronPasses, Microbatch
+from rlconform.grpo.workers.megatron.passes import (
+    AroundForward,
+    MegatronPasses,
+    Microbatch,
+    nothing_around,
+)
 from rlconform.grpo.workers.megatron.plan_check import RankPlan, plan_difference
+from rlconform.grpo.workers.megatron.replay import MegatronReplay, prepare_replay
 from rlconform.grpo.workers.megatron.weight_map import ModelSizes, WeightMap
 from rlconform.grpo.workers.megatron.weights import gather_weights, load_weights, open_weights
 from rlconform.grpo.workers.microbatches import TokenSpan
@@ -59,19 +66,19 @@ class MegatronPolicy(RankPolicy):
         policy = config.policy
         hf = load_model_config(policy.model_name)
         self._dtype = DTYPES[policy.precision]
-        sizes = transformer_config(hf, policy.megatron_cfg, self._dtype, device)
-        self._groups = join_groups(
-            layout, policy.megatron_cfg, config.cluster.timeout_s, config.grpo.seed
-        )
+        megatron, replays = policy.megatron_cfg, policy.router_replay.enabled
+        sizes = transformer_config(hf, megatron, self._dtype, device, replay=replays)
+        route_format = prepare_replay(sizes, megatron) if replays else None
+        self._groups = join_groups(layout, megatron, config.cluster.timeout_s, config.grpo.seed)
         self.model_ranks = self._groups.model_ranks
-        self.replica = self._groups.replica(policy.megatron_cfg)
+        self.replica = self._groups.replica(megatron)
         model = build_model(hf, sizes).to(device)
         self._weight_map = WeightMap(
             ModelSizes.of(hf),
             [layer.layer_number - 1 for layer in model.decoder.layers],
             layout.tp,
             self.model_ranks.tp,
-            policy.megatron_cfg.expert_model_parallel_size,
+            megatron.expert_model_parallel_size,
             parallel_state.get_expert_model_parallel_rank(),
         )
         source = open_weights(policy.model_name, config.grpo.seed)
@@ -80,8 +87,14 @@ class MegatronPolicy(RankPolicy):
         self.optimizer = build_megatron_optimizer(self.model, policy)
         self.reference: Any = None
         if config.loss_fn.needs_reference_policy:
-            self.reference = build_model(hf, sizes).to(device)
+            frozen = transformer_config(hf, megatron, self._dtype, device)  # it never replays
+            self.reference = build_model(hf, frozen).to(device)
             load_weights(self.reference, source, self._weight_map)
+        self.replay: MegatronReplay | None = None
+        if route_format is not None:
+            self.replay = MegatronReplay(
+                model, route_format, self._weight_map.layers, self._layout, device
+            )
         self.passes = MegatronPasses(config, device, hf.get_text_config().vocab_size)
         self._factor = learning_rate_factor(policy.scheduler, self._updates)
         self._updates_done = 0
@@ -93,24 +106,32 @@ class MegatronPolicy(RankPolicy):
         self,
         rows: TensorDict,
         packing: Mapping[str, Any],
-        sample_ids: Sequence[str] | None = None,  # noqa: ARG002 - they name rows in a trace
+        sample_ids: Sequence[str] | None = None,
     ) -> Tensor:
         """Compute the logprobs, see ``RankPolicy.logprobs``; equal on a replica's ranks."""
-        return self._logprobs(self.model, rows, packing)
+        return self._logprobs(self.model, rows, packing, self.replay, sample_ids)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
         """Compute ``logprobs`` under the initial weights; ``RuntimeError`` without a KL penalty."""
         if self.reference is None:
             raise RuntimeError("without loss_fn.reference_policy_kl_penalty there is no reference")
-        return self._logprobs(self.reference, rows, packing)
+        return self._logprobs(self.reference, rows, packing, None, None)
 
     @torch.no_grad()
-    def _logprobs(self, model: Any, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
+    def _logprobs(
+        self,
+        model: Any,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        replay: MegatronReplay | None,
+        sample_ids: Sequence[str] | None,
+    ) -> Tensor:
         model.eval()
         size = self._config.policy.logprob_batch_size
         (spans,) = self._plan(rows, packing, 1, size, "logprob")
         result = torch.zeros(rows[INPUT_IDS].shape, dtype=torch.float32, device=self._device)
-        collected = self.passes.logprobs(model, rows, spans)
+        with self._replaying(replay, rows, sample_ids) as around:
+            collected = self.passes.logprobs(model, rows, spans, around)
         if parallel_state.is_pipeline_last_stage():
             for span, logprobs in zip(spans, collected, strict=True):
                 result[span.start : span.stop, : logprobs.shape[1]] = logprobs
@@ -187,7 +208,20 @@ class MegatronPolicy(RankPolicy):
             return step.add_microbatch(logprobs, part.rows.to(self._device), ids)
 
         self.model.train(backward)
-        self.passes.losses(self.model, rows, spans, loss, backward=backward)
+        with self._replaying(self.replay, rows, sample_ids) as around:
+            self.passes.losses(self.model, rows, spans, loss, around, backward=backward)
+
+    def _replaying(
+        self, replay: MegatronReplay | None, rows: TensorDict, sample_ids: Sequence[str] | None
+    ) -> AbstractContextManager[AroundForward]:
+        """Return what the passes in its block call; all ranks raise if one can't replay its rows.
+
+        The block runs all micro-batches of these rows, forward and backward.
+        """
+        if replay is None:
+            return nullcontext(nothing_around)
+        self.together(lambda: replay.check(rows))
+        return replay.microbatches(sample_ids)
 
     def _update(self, count: float) -> tuple[float, float]:
         rate = self._config.policy.optimizer.lr * self._factor(self._updates_done)
