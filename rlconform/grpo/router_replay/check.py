@@ -136,7 +136,8 @@ def _check_fetched(what: str, row: Fetched, produced: dict[str, list[Produced]])
     if not np.array_equal(origins[-1].tokens, row.tokens):
         yield f"{what}: expected the tokens that were produced; got others from the plane"
         return
-    yield f"{what}: {_difference(own, row.hashes, row.sample_id, produced)} from the plane"
+    whole = (slice(0, len(own)), slice(0, own.shape[1]))
+    yield f"{what}: {_difference(own, row.hashes, whole, row.sample_id, produced)} from the plane"
 
 
 def _check_replayed(
@@ -209,7 +210,8 @@ def _check_part(
         )
     elif ((due != record.hashes) & (due != MISSING)).any():
         again = " when recomputed" if record.recomputed else ""
-        differs = _difference(due, record.hashes, record.sample_id, produced)
+        whole = origin.hashes
+        differs = _difference(whole, record.hashes, part, record.sample_id, produced)
         yield f"{where}: {differs} in the routers{again}"
 
 
@@ -238,30 +240,47 @@ def _check_writers(wrote: Iterable[Wrote]) -> Iterator[str]:
 
 
 def _difference(
-    due: Hashes, got: Hashes, sample_id: str, produced: dict[str, list[Produced]]
+    whole: Hashes,
+    got: Hashes,
+    part: tuple[slice, slice],
+    sample_id: str,
+    produced: dict[str, list[Produced]],
 ) -> str:
-    """Name the first token that differs, and whose experts it has, if that can be told."""
+    """Name the first token that differs, and whose experts it has, if that can be told.
+
+    ``got`` is of a part of the row, whose hashes are ``whole``.
+    """
+    due = whole[part]
     differs = (due != got) & (due != MISSING)
     token, layer = np.argwhere(differs if differs.any() else due != got)[0]
+    origin = _origin(whole, got, part, sample_id, produced)
     return (
-        f"expected the experts that were produced; got {_origin(due, got, sample_id, produced)} "
-        f"for token {token} in layer {layer}"
+        f"expected the experts that were produced; got {origin} for token "
+        f"{part[0].start + token} in layer {part[1].start + layer}"
     )
 
 
-def _origin(due: Hashes, got: Hashes, sample_id: str, produced: dict[str, list[Produced]]) -> str:
+def _origin(
+    whole: Hashes,
+    got: Hashes,
+    part: tuple[slice, slice],
+    sample_id: str,
+    produced: dict[str, list[Produced]],
+) -> str:
     """Say whose experts ``got`` are."""
-    tokens, layers = due.shape
+    due = whole[part]
+    tokens = len(due)
     if tokens > 2 and np.array_equal(got[1:-1], due[: tokens - 2]):
         return "those of the token before"
     if tokens > 2 and np.array_equal(got[: tokens - 2], due[1 : tokens - 1]):
         return "those of the token after"
-    for shift in range(1, layers):
-        if np.array_equal(got[: tokens - 1], np.roll(due, shift, axis=1)[: tokens - 1]):
+    for shift in range(1, whole.shape[1]):
+        shifted = np.roll(whole, shift, axis=1)[part]
+        if np.array_equal(got[: tokens - 1], shifted[: tokens - 1]):
             return "those of another layer"
     for other, rows in produced.items():
-        same = min(tokens, *(len(row.hashes) for row in rows)) - 1
-        alike = any(np.array_equal(got[:same], row.hashes[:same, :layers]) for row in rows)
+        same = min(tokens, *(len(row.hashes[part]) for row in rows)) - 1
+        alike = any(np.array_equal(got[:same], row.hashes[part][:same]) for row in rows)
         if other != sample_id and same > 0 and alike:
             return f"those of {other}"
     if (got[:-1] == INVALID).any():
