@@ -263,6 +263,12 @@ def rows() -> TensorDict:
     return batch()
 
 
+@pytest.fixture
+def replay_rows() -> Callable[[MasterConfig], TensorDict]:
+    """``replay_rows(config)``: the rows with canary routes."""
+    return batch
+
+
 @pytest.fixture(scope="session")
 def world_of() -> Callable[[str], int]:
     """``world_of(layout)``: its number of ranks."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray as ray_api
 import torch
 from torch import Tensor
 
@@ -14,8 +15,10 @@ from rlconform.contract import ConfigError, DataPlaneClient
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.compare_runs import TrainingRecord, differences, run_to_end
 from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.failures import RankFailed
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.router_replay.check import check_trace
+from rlconform.grpo.router_replay.route_format import RouterReplayError
 from rlconform.grpo.router_replay.trace import TRACE_VARIABLE
 from rlconform.grpo.router_replay.trace_records import Replayed, read_trace
 from rlconform.grpo.trainers.legacy import LegacyTrainer
@@ -98,6 +101,16 @@ def check_proof(folder: Path, config: MasterConfig, world: int, *, recomputed: b
     assert passes == {("prev_logprobs", False), ("train", False)} | (
         {("train", True)} if recomputed else set()
     )
+
+
+def test_replay_changes_a_run_whose_weights_move_within_a_step(
+    groups: Groups, configure: Configure
+) -> None:
+    replayed, free = (
+        run_to_end(LegacyTrainer(configure(MODEL, "pp2", *options), groups(2)))
+        for options in (OFF_POLICY, OFF_POLICY[:-1])
+    )
+    assert replayed.series("train/loss") != free.series("train/loss")
 
 
 @pytest.mark.smoke
@@ -190,6 +203,26 @@ def test_a_planted_wrong_order_is_found(
     through(planted(defect), configure(MODEL, layout, *OFF_POLICY))
     failures = check_trace(read_trace(tmp_path)).failures
     assert any(says in failure for failure in failures), failures[:3]
+
+
+@pytest.mark.parametrize("layout", ["pp2", "tp2 sp"])
+def test_routes_that_one_rank_cant_replay_fail_all_ranks(
+    configure: Configure, ranks: Ranks, replay_rows: Callable[[MasterConfig], Any], layout: str
+) -> None:
+    config = configure(MODEL, layout, "policy.packing.mode=none", REPLAY)
+    group, rows = ranks(2), replay_rows(config)
+    group.all(PolicyWorker.build, config)
+    spoilt = rows.clone()
+    spoilt["routed_experts"][3, 1] = 0  # one expert twice
+    calls = [
+        actor.logprobs.remote(given, {})
+        for actor, given in zip(group._actors, (rows, spoilt), strict=True)
+    ]
+    with pytest.raises(RankFailed, match="rank 1: RouterReplayError: expected 2 of 8 experts"):
+        ray_api.get(calls[0], timeout=60)
+    with pytest.raises(RouterReplayError, match="for token 1 of row 3"):
+        ray_api.get(calls[1], timeout=60)
+    assert len(group.all(PolicyWorker.logprobs, rows, {})) == 2  # they still work together
 
 
 def test_a_dense_model_is_refused(configure: Configure, ranks: Ranks) -> None:

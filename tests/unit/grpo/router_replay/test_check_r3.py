@@ -110,6 +110,21 @@ def test_stages_and_sequence_parallel_ranks_cover_a_row_together() -> None:
     assert "got none for token 0 in layer 2" in failures(stages[:-1])[0]
 
 
+def test_the_experts_of_a_part_are_named_by_their_place_in_the_row() -> None:
+    first, second = hashes()[:, :1], hashes()[:, 2:]
+    stages = [
+        produced(), fetched(), fetched(rank=PP1), passed(), passed(PP1),
+        replayed(hashes()[:, :2]), replayed(first, PP1, first_layer=2),
+    ]  # fmt: skip
+    assert "got those of another layer for token 0 in layer 2" in failures(stages)[0]
+    rest = second.copy()[3:]
+    rest[0] += 1
+    half = Replayed(
+        microbatch=0, first_token=3, first_layer=2, **of(rest, token_ids()[3:]), **call(TP1)
+    )
+    assert "for token 3 in layer 2" in failures([produced(), fetched(rank=TP1), half])[0]
+
+
 def swapped() -> Hashes:
     values = hashes()
     values[[1, 2]] = values[[2, 1]]
