@@ -3,8 +3,8 @@
     src rank (0)                          other ranks
     read(); an error becomes the header   wait for the header's size, point to point
     size of the header ────────────────▶
-    header ────────────────────────────▶  dtypes and shapes of the tensors, or the src rank's error
-    tensors, as bytes, one by one ─────▶
+    header ────────────────────────────▶  what each tensor is, or the src rank's error
+    tensors, as bytes, one by one ─────▶  from the device where the group can, else from the CPU
     use(value)                            use(value)
     waits ◀──── all-reduce: which ranks could not use it? ────▶ wait
     returns or raises                     return or raise
@@ -59,13 +59,22 @@ class GroupLost(DataPlaneError, ConnectionError):
 class _Header(NamedTuple):
     """The message before the tensors; a process that has torch can unpickle it.
 
-    ``error`` is the error of the src rank; no tensors follow it. ``tensors`` has the dtype and
-    shape of each tensor that follows; ``structure`` is ``TensorMessage.structure``.
+    ``error`` is the error of the src rank; no tensors follow it. ``tensors`` describes each tensor
+    that follows; ``structure`` is ``TensorMessage.structure``.
     """
 
     error: SourceFailed | None = None
-    tensors: tuple[tuple[torch.dtype, tuple[int, ...]], ...] = ()
+    tensors: tuple[_TensorSpec, ...] = ()
     structure: bytes = b""
+
+
+class _TensorSpec(NamedTuple):
+    """A tensor that follows, and the types of the devices that it is sent from and belongs on."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    sent_from: str
+    device: str
 
 
 class ReplicaGroup:
@@ -80,7 +89,8 @@ class ReplicaGroup:
     which message is next, and every later call raises ``GroupLost`` at once.
 
     Args:
-        group: A group that contains this process, with a backend that takes CPU tensors.
+        group: A group that contains this process, with a backend that takes CPU tensors. With
+            another one for a device, as in ``"cpu:gloo,cuda:nccl"``, tensors are sent from there.
         timeout_s: Seconds from the start of a call after which this rank stops waiting; this
             includes the time in which the src rank reads and the delay of every other rank.
 
@@ -97,6 +107,7 @@ class ReplicaGroup:
             raise ValueError(f"timeout_s must be positive and finite, got {timeout_s!r}")
         self.timeout_s = timeout_s
         self._group = group
+        self._devices = device_backends(dist.get_backend_config(group))
         self._lost = ""  # why the group can't be used
 
     @property
@@ -108,7 +119,8 @@ class ReplicaGroup:
         """Read a value on the src rank and return ``use(value)`` on every rank.
 
         ``read`` runs only on the src rank and may return anything that can be pickled. Dense
-        tensors at any depth are sent as bytes; the other ranks get them in CPU memory. ``use`` runs
+        tensors at any depth are sent as bytes; the other ranks get them on their own devices of the
+        same type, and in CPU memory where they have none. ``use`` runs
         on every rank (on the src rank without a copy of the value) and must not use the group.
 
         Raises:
@@ -138,7 +150,7 @@ class ReplicaGroup:
 
         def read_and_split() -> tuple[T, TensorMessage]:
             value = read()
-            return value, TensorMessage.of(value)
+            return value, TensorMessage.of(value, self._devices)
 
         attempt = _attempt(read_and_split)
         if time.monotonic() >= deadline:  # no rank listens any more
@@ -149,7 +161,10 @@ class ReplicaGroup:
             self._lost = ""
             raise attempt.error
         value, message = attempt.value
-        specs = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in message.tensors)
+        specs = tuple(
+            _TensorSpec(tensor.dtype, tuple(tensor.shape), tensor.device.type, device)
+            for tensor, device in zip(message.tensors, message.devices, strict=True)
+        )
         self._send_header(_Header(None, specs, message.structure), deadline)
         for tensor in message.tensors:
             self._broadcast(tensor, deadline)
@@ -172,10 +187,14 @@ class ReplicaGroup:
         if header.error is not None:
             self._lost = ""
             raise header.error
-        tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in header.tensors]
+        tensors = [
+            torch.empty(spec.shape, dtype=spec.dtype, device=spec.sent_from)
+            for spec in header.tensors
+        ]
         for tensor in tensors:
             self._broadcast(tensor, deadline)
-        return TensorMessage(header.structure, tensors).value
+        devices = [spec.device for spec in header.tensors]
+        return TensorMessage(header.structure, tensors, devices).value
 
     def _broadcast(self, tensor: Tensor, deadline: float) -> None:
         """Broadcast a contiguous tensor from rank 0, as bytes because backends lack some dtypes."""
@@ -203,6 +222,15 @@ class ReplicaGroup:
                 f"a rank of {self.size} is dead, or did not respond within {self.timeout_s:g} s"
             )
             raise GroupLost(f"{self._lost}: {error}") from error
+
+
+def device_backends(config: str) -> frozenset[str]:
+    """Return the types of devices from which a group sends, given its backends.
+
+    ``config`` is torch's, such as ``cpu:gloo,cuda:nccl``. Gloo copies a tensor to the CPU anyway.
+    """
+    backends = dict(pair.split(":", 1) for pair in config.split(","))
+    return frozenset(device for device, backend in backends.items() if backend != "gloo")
 
 
 def _timed(options: Any, left: timedelta) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,21 +59,39 @@ def loads(data: bytes | memoryview, parts: Sequence[Any] = ()) -> Any:
 class TensorMessage:
     """A value split for sending: its dense tensors, and the rest pickled as ``structure``.
 
-    The tensors are contiguous and on the CPU, as a tensor transport needs them.
+    The tensors are contiguous, as a tensor transport needs them. ``devices`` has the type of the
+    device of each in the value, such as ``cuda``; it may be sent from the CPU all the same.
     """
 
     structure: bytes
     tensors: list[Tensor]
+    devices: list[str]
 
     @classmethod
-    def of(cls, value: Any) -> TensorMessage:
-        """Split ``value``. Raises whatever pickle raises for a part that can't be sent."""
+    def of(cls, value: Any, sent_from: Container[str] = ()) -> TensorMessage:
+        """Split ``value``; tensors on devices of the types ``sent_from`` stay there.
+
+        All others are copied to the CPU. Raises whatever pickle raises for a part that can't be
+        sent.
+        """
         structure, tensors = dumps(value, out_of_band=_is_plain_tensor)
-        return cls(structure, [t.resolve_conj().resolve_neg().cpu().contiguous() for t in tensors])
+        devices = [tensor.device.type for tensor in tensors]
+        sent = [
+            tensor if device in sent_from else tensor.cpu()
+            for tensor, device in zip(tensors, devices, strict=True)
+        ]
+        return cls(structure, [t.resolve_conj().resolve_neg().contiguous() for t in sent], devices)
 
     def value(self) -> Any:
-        """Rebuild the value, with ``tensors`` in it."""
-        return loads(self.structure, self.tensors)
+        """Rebuild the value, with ``tensors`` on this process's devices of the types ``devices``.
+
+        Where the process has no such device, they stay where they are.
+        """
+        placed = [
+            tensor.to(device) if _has_device(device) else tensor
+            for tensor, device in zip(self.tensors, self.devices, strict=True)
+        ]
+        return loads(self.structure, placed)
 
 
 class RayArgument:
@@ -142,6 +160,12 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, place: int) -> Any:
         return self._parts[place]
+
+
+def _has_device(kind: str) -> bool:
+    """Whether this process can hold tensors on a device of a type."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return kind == "cpu" or (accelerator is not None and accelerator.type == kind)
 
 
 def _is_plain_tensor(value: Any) -> bool:

@@ -129,7 +129,7 @@ class LocalReplica(ReplicaGroup):
             self._messages.append(TensorMessage.of(value))
             return use(value)
         sent = self._messages.pop(0)
-        return use(TensorMessage(sent.structure, [each.clone() for each in sent.tensors]).value())
+        return use(replace(sent, tensors=[each.clone() for each in sent.tensors]).value())
 
 
 def run_replay_step(folder: Path, config: MasterConfig) -> None:

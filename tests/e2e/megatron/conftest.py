@@ -197,6 +197,12 @@ class CpuRank(PlanePolicyWorker):
             for each in RouterReplay.global_router_replay_instances
         ]
 
+    def read(self, shard: Any, fields: list[str]) -> list[Any]:
+        """Fetch a shard as a pass would; return the columns, object columns as lists."""
+        fetched = self._fetch(shard, fields).batch
+        columns = [fetched.get(field) for field in fields]
+        return [each if isinstance(each, Tensor) else each.tolist() for each in columns]
+
     def part_size(self) -> int:
         """Return the number of weights of this rank."""
         policy: Any = self.policy

@@ -24,7 +24,7 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, PACKING_KEYS
 from rlconform.plane import kv_first_write, read_columns
-from rlconform.plane.group_broadcast import GroupLost, ReplicaGroup
+from rlconform.plane.group_broadcast import GroupLost, ReplicaGroup, device_backends
 from rlconform.plane.sharding import SequencePacking, shard_meta_for_dp
 from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, ModelRanks, WorkerBatch
 from rlconform.selftest.conforming_planes import nested_where_it_may
@@ -406,7 +406,7 @@ def test_a_process_outside_the_group_is_refused(alone: dist.ProcessGroup) -> Non
 
 def sent_and_back(value: Any) -> Any:
     message = TensorMessage.of(value)
-    return TensorMessage(message.structure, [tensor.clone() for tensor in message.tensors]).value()
+    return replace(message, tensors=[tensor.clone() for tensor in message.tensors]).value()
 
 
 def test_tensors_are_never_pickled() -> None:
@@ -445,6 +445,44 @@ def test_tensors_that_are_more_than_their_bytes_are_pickled() -> None:
     assert torch.equal(got[0].to_dense(), torch.eye(3))
     assert same_rows(got[1], jagged)
     assert isinstance(got[2], torch.nn.Parameter)
+
+
+@pytest.mark.parametrize(
+    ("backends", "devices"),
+    [
+        ("cpu:gloo,cuda:gloo", set()),
+        ("cpu:gloo,cuda:nccl", {"cuda"}),
+        ("cuda:nccl", {"cuda"}),
+    ],
+)
+def test_a_group_sends_from_devices_with_a_backend_of_their_own(
+    backends: str, devices: set[str]
+) -> None:
+    assert device_backends(backends) == devices
+
+
+def test_a_tensor_of_a_device_without_a_backend_is_sent_from_the_cpu() -> None:
+    """Torch's device ``meta`` stands for a GPU; a copy of it to the CPU is refused."""
+    value = {"ids": torch.arange(3), "routes": torch.ones(2, 3, device="meta").T}
+    message = TensorMessage.of(value, {"meta"})
+    assert [tensor.device.type for tensor in message.tensors] == message.devices == ["cpu", "meta"]
+    assert message.tensors[1].is_contiguous()
+    with pytest.raises(NotImplementedError, match="meta"):
+        TensorMessage.of(value)
+
+
+@pytest.mark.parametrize(("there", "placed"), [("meta", "meta"), (None, "cpu")])
+def test_a_tensor_gets_its_device_back_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, there: str | None, placed: str
+) -> None:
+    device = None if there is None else torch.device(there)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: device)
+    sent = TensorMessage.of([torch.arange(3), torch.arange(4), {"log": torch.arange(5)}])
+    received = replace(sent, devices=["cpu", "meta", "meta"])
+    ids, routes, log = received.value()
+    assert ids.device.type == "cpu"
+    assert routes.device.type == log["log"].device.type == placed
+    assert (len(routes), len(log["log"])) == (4, 5)
 
 
 def test_a_class_of_a_script_travels_by_value() -> None:

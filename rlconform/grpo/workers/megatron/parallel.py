@@ -126,8 +126,9 @@ def join_groups(
         )
         timeout = timedelta(seconds=timeout_s)
         control = dist.new_group(backend="gloo", timeout=timeout)
+        backend = "cpu:gloo,cuda:nccl" if dist.get_backend() == "nccl" else "gloo"
         replicas = [
-            dist.new_group(layout.replica(dp_rank), backend="gloo", timeout=timeout)
+            dist.new_group(layout.replica(dp_rank), backend=backend, timeout=timeout)
             for dp_rank in range(layout.dp)
         ]
         _joined.append(MegatronGroups(layout, experts, timeout_s, control, replicas))
