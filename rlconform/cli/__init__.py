@@ -13,6 +13,7 @@ from rlconform.cli import (
     check_metrics,
     check_run,
     events,
+    launch,
     requirements,
     self_test,
     train,
@@ -45,6 +46,8 @@ app.command("certify", epilog=certify.EPILOG)(certify.certify)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
+app.command("launch", epilog=launch.EPILOG)(launch.launch)
+app.command("judge", epilog=launch.JUDGE_EPILOG)(launch.judge)
 app.command("check-metrics", epilog=check_metrics.EPILOG)(check_metrics.check_metrics)
 app.command("check-run", epilog=check_run.EPILOG)(check_run.check_run)
 app.command("schema", epilog=events.SCHEMA_EPILOG)(events.schema)

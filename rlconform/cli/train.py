@@ -84,9 +84,7 @@ def train(
         )
 
 
-def _train(
-    console: Console, source: str, overrides: list[str], stop: threading.Event
-) -> bool:
+def _train(console: Console, source: str, overrides: list[str], stop: threading.Event) -> bool:
     """Run to the end, or until ``stop`` is set; return whether it is the end."""
     from rlconform.grpo.config import load_config  # noqa: PLC0415 - imports torch
     from rlconform.grpo.training_loop import train as run  # noqa: PLC0415

@@ -1,0 +1,60 @@
+"""Waits until all nodes of a job have joined its Ray: ``python -m`` this module.
+
+    ADDRESS  SECONDS  FILE  NODE...
+
+It ends with 0, or with 69 after that many seconds; the missing nodes' names are then in FILE.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+#: Exit code: nodes are missing (EX_UNAVAILABLE).
+MISSING = 69
+
+
+def missing_nodes(expected: Iterable[str], nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the expected names that none of Ray's living nodes has."""
+    there = {node["NodeName"] for node in nodes if node["Alive"]}
+    return [name for name in expected if name not in there]
+
+
+def await_nodes(address: str, timeout_s: float, expected: Sequence[str]) -> list[str]:
+    """Poll Ray until all nodes have joined or the time is over; return those that are missing."""
+    import ray  # noqa: PLC0415 - only in the job
+
+    end = time.monotonic() + timeout_s
+    missing = list(expected)
+    while missing and time.monotonic() < end:
+        try:
+            if not ray.is_initialized():
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            missing = missing_nodes(expected, ray.nodes())  # type: ignore[no-untyped-call]
+        except (ConnectionError, RuntimeError, ValueError) as error:  # the head is not up yet
+            sys.stderr.write(f"Ray at {address}: {error}\n")
+        if missing:
+            time.sleep(0.5)
+    ray.shutdown()
+    return missing
+
+
+def main(address: str, timeout_s: str, file: str, *expected: str) -> int:
+    """Wait; print and write the names of the nodes that are missing."""
+    missing = await_nodes(address, float(timeout_s), expected)
+    if not missing:
+        return 0
+    Path(file).write_text(" ".join(missing) + "\n", "utf-8")
+    sys.stderr.write(
+        f"expected {len(expected)} nodes in Ray within {timeout_s} s; "
+        f"missing: {', '.join(missing)}: see their logs beside this one\n"
+    )
+    return MISSING
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))
