@@ -1,4 +1,4 @@
-"""Finds ``suites/``, ``fixtures/``, ``reference_configs/`` and ``ci/``, in a checkout and in a wheel.
+"""Finds ``suites/``, ``fixtures/``, ``reference_configs/``, ``ci/``, in a checkout or a wheel.
 
 In a checkout these folders are next to the package; in a wheel they are inside it.
 """

@@ -17,7 +17,8 @@ fi
 
 port=$JOB_PORT
 options=(
-    --block --disable-usage-stats --node-name="$node" --node-ip-address="$address"
+    --block --disable-usage-stats --no-monitor --include-log-monitor=false
+    --node-name="$node" --node-ip-address="$address"
     --node-manager-port=$((port + 1)) --object-manager-port=$((port + 2)) --runtime-env-agent-port=$((port + 3))
     --dashboard-agent-listen-port=$((port + 4)) --dashboard-agent-grpc-port=$((port + 5))
     --metrics-export-port=$((port + 6)) --min-worker-port=$((port + 10)) --max-worker-port=$((port + 199))
@@ -35,4 +36,10 @@ else
     done
     options+=(--address="$RAY_HEAD")
 fi
-exec "$python" -m ray.scripts.scripts start "${options[@]}"
+# On a busy machine Ray gives up after 30 s; then it is started again.
+for _ in 1 2 3; do
+    code=0
+    "$python" -m ray.scripts.scripts start "${options[@]}" || code=$?
+    ! grep -qs "Ray runtime started" "$LOGS/$role-$node.log" || break
+done
+exit "$code"

@@ -61,8 +61,8 @@ def train(
 
     The run uses this process's Ray if it is connected to one, else it starts a local Ray and ends
     it afterwards. When ``stop`` is set, it writes a checkpoint after its step and ends before the
-    last one, if checkpoints are enabled. Metrics are written to their file before the report is yielded. Closing the
-    generator ends the run.
+    last one, if checkpoints are enabled. Metrics are written to their file before the report is
+    yielded. Closing the generator ends the run.
 
     Raises:
         ConfigError: The model, the data or the engine can't be used.

@@ -1,4 +1,4 @@
-"""Judges how a job ended: from Slurm's status, and from what the job's script wrote; pure functions.
+"""Judges how a job ended, from Slurm's status and the job's script's last words; pure functions.
 
 Each bad ending has a sentence of its own, which names the node or the file to look at.
 """

@@ -12,6 +12,7 @@ iproute2, and touches nothing outside of the namespaces but a temporary folder.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,10 +20,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+from rlconform.grpo.metrics.reader import read_metrics
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "mungekey", "ip", "unshare", "setpriv")
 ADDRESSES = {"ctl": "10.77.0.1", "n1": "10.77.0.11", "n2": "10.77.0.12"}
@@ -31,6 +36,9 @@ NODES = ("n1", "n2")
 #: Adopts and reaps the orphans of a host.
 _INIT = "while :; do sleep 1000 & wait; done"
 _UNSHARE = ("unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child")
+
+#: Lines of the site's file: Ray starts workers when they are asked for.
+_ENVIRONMENT = 'environment: {RAY_prestart_worker_first_driver: "0"}\n'
 
 _SLURM_CONF = """\
 ClusterName=test
@@ -55,7 +63,7 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 # Nodes are up, or down, within seconds.
 SlurmdTimeout=15
-KillWait=10
+KillWait=5
 SchedulerParameters=sched_interval=2,sched_min_interval=0
 NodeName=n1 NodeAddr={n1} CPUs=8
 NodeName=n2 NodeAddr={n2} CPUs=8
@@ -79,7 +87,8 @@ class EmulatedHost:
         self.name = name
         self._environment = environment
         command = ("setpriv", "--pdeathsig", "KILL", *_UNSHARE, "--mount-proc", "bash", "-c", _INIT)
-        self._holder = subprocess.Popen(command)
+        # ``unshare`` prints an error of no consequence when its child is killed.
+        self._holder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         wait_until(f"the namespaces of {name}", self._children)
         self._run(f"hostname {name}; ip link set lo up; mount --make-rprivate /")
         self._run("mount -t tmpfs tmpfs /dev/shm; mount --bind /dev/null /etc/resolv.conf")
@@ -125,7 +134,7 @@ class EmulatedCluster:
         (folder / "munge").mkdir()
         (folder / "state").mkdir()
         self._conf.write_text(_SLURM_CONF.format(folder=folder, **ADDRESSES))
-        lines = [f"{address} {name}" for name, address in ADDRESSES.items()]
+        lines = [f"{address} {name}\n127.0.0.1 {name}-lo" for name, address in ADDRESSES.items()]
         self._hosts_file = folder / "hosts"
         self._hosts_file.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
 
@@ -158,9 +167,7 @@ class EmulatedCluster:
         subprocess.run([*ctl, "set", cable, "master", "br0", "up"], check=True)
         host._run(f"ip address add {ADDRESSES[name]}/24 dev eth0; ip link set eth0 up")
         host._run(f"ip route add default via {ADDRESSES['ctl']}")
-        host.start(
-            "slurmd", "-D", "-N", name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        host.start("slurmd", "-D", "-N", name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def await_idle(self) -> None:
         """Wait until both nodes are idle."""
@@ -168,10 +175,16 @@ class EmulatedCluster:
 
     def slurm(self, *words: str) -> str:
         """Run one of Slurm's commands; return what it prints."""
-        process = self.hosts["ctl"].start(
-            *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        process = self.hosts["ctl"].start(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return process.communicate(timeout=60)[0].strip()
+
+    def kill_process(self, host: str, name: str) -> bool:
+        """Kill the processes of this name on a host; return whether there was one."""
+        there = psutil.Process(self.hosts[host].pid).children(recursive=True)
+        found = [process for process in there if process.name() == name]
+        for process in found:
+            process.kill()
+        return bool(found)
 
     def launch(self, *arguments: str) -> subprocess.Popen[str]:
         """Start ``rlconform launch`` on the controller, which is the login node too."""
@@ -214,9 +227,63 @@ def cluster() -> Iterator[EmulatedCluster]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture
-def site(cluster: EmulatedCluster) -> Path:
-    """The site's file of the cluster: nodes without GPUs, and this Python."""
-    file = cluster.folder / "site.yaml"
-    file.write_text(f"python: {sys.executable}\ngres: false\n")
-    return file
+@pytest.fixture(scope="session")
+def until() -> Callable[..., None]:
+    """``until(what, holds, timeout_s)`` waits for an event."""
+    return wait_until
+
+
+@dataclass
+class LaunchedJob:
+    """A launched recipe: its folder, and the command that follows it."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    output: str = ""
+
+    def ended(self, timeout_s: float = 480) -> int:
+        """Wait for the command; return its exit code. ``output`` has what it printed."""
+        self.output = self.process.communicate(timeout=timeout_s)[0]
+        return self.process.returncode
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """The certificate, which the command writes at its end."""
+        written: dict[str, Any] = json.loads((self.folder / "verdict.json").read_text("utf-8"))
+        return written
+
+    def not_passed(self) -> dict[str, str]:
+        """Return the messages of the gates that do not pass, by gate."""
+        gates = self.verdict["gates"]
+        return {gate["gate"]: gate["message"] for gate in gates if gate["outcome"] != "pass"}
+
+    def steps(self) -> int:
+        """Return the last step whose metrics are written."""
+        file = self.folder / "run" / "metrics.jsonl"
+        return max(read_metrics(file).steps, default=0) if file.exists() else 0
+
+    def job(self) -> str:
+        """Return the number of the job, once it runs."""
+        logs = [path.name for path in (self.folder / "logs").glob("*") if path.is_dir()]
+        return logs[0].partition("-")[0] if logs else ""
+
+
+@pytest.fixture(scope="session")
+def launch(cluster: EmulatedCluster) -> Callable[..., LaunchedJob]:
+    """``launch(recipe, *arguments, name=, site=)``: start the command on the login node.
+
+    ``site`` has lines for the site's file, beside those of a cluster without GPUs and this Python.
+    """
+
+    def start(
+        recipe: str, *arguments: str, name: str, site: str = "", nodes_idle: bool = True
+    ) -> LaunchedJob:
+        if nodes_idle:
+            cluster.await_idle()
+        file = cluster.folder / f"{name}.yaml"
+        file.write_text(f"python: {sys.executable}\ngres: false\n{_ENVIRONMENT}{site}")
+        folder = cluster.folder / "jobs" / name
+        options = ("--site", str(file), "--out", str(folder))
+        return LaunchedJob(folder, cluster.launch(recipe, *options, *arguments))
+
+    return start
