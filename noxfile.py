@@ -1,7 +1,7 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
-``certify`` one certification;
+``slurm`` recipes on an emulated cluster, ``certify`` one certification;
 ``docs`` renews the generated pages.
 """
 
@@ -34,6 +34,9 @@ SLOW = (
     "tests/unit/grpo",
     "tests/unit/selftest",
 )
+
+#: The session ``slurm`` runs them: they need root, and namespaces.
+WITHOUT_SLURM = ("--ignore=tests/e2e/slurm",)
 
 #: Packages whose docstrings have examples that run in one process.
 DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
@@ -86,7 +89,7 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", *session.posargs)
+    session.run("pytest", "tests/e2e", *WITHOUT_SLURM, *session.posargs)
 
 
 @nox.session
@@ -95,6 +98,18 @@ def smoke(session: nox.Session) -> None:
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
     session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)
+
+
+@nox.session
+def slurm(session: nox.Session) -> None:
+    """Recipes' tiny twins on a real Slurm of two nodes in namespaces, as root.
+
+    ``nox -s slurm -- -m slurm_ci`` runs the part for CI, under six minutes.
+    """
+    session.run("bash", "ci/slurm_packages.sh", external=True)
+    session.run("bash", "ci/system_packages.sh", external=True)
+    install(session, "dev", "tq", "mooncake", "grpo")
+    session.run("pytest", "tests/e2e/slurm", *session.posargs)
 
 
 @nox.session

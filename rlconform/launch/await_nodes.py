@@ -8,12 +8,14 @@ It ends with 0, or with 69 after that many seconds; the missing nodes' names are
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_POLL_S = 0.5
 #: Exit code: nodes are missing (EX_UNAVAILABLE).
 MISSING = 69
 
@@ -26,21 +28,29 @@ def missing_nodes(expected: Iterable[str], nodes: Iterable[Mapping[str, Any]]) -
 
 def await_nodes(address: str, timeout_s: float, expected: Sequence[str]) -> list[str]:
     """Poll Ray until all nodes have joined or the time is over; return those that are missing."""
-    import ray  # noqa: PLC0415 - only in the job
-
     end = time.monotonic() + timeout_s
     missing = list(expected)
-    while missing and time.monotonic() < end:
-        try:
-            if not ray.is_initialized():
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            missing = missing_nodes(expected, ray.nodes())  # type: ignore[no-untyped-call]
-        except (ConnectionError, RuntimeError, ValueError) as error:  # the head is not up yet
-            sys.stderr.write(f"Ray at {address}: {error}\n")
-        if missing:
-            time.sleep(0.5)
-    ray.shutdown()
+    while not _answers(address):  # Ray itself would try for minutes
+        if time.monotonic() > end:
+            return missing
+        time.sleep(_POLL_S)
+    import ray  # noqa: PLC0415 - only in the job
+
+    with ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR):
+        while missing := missing_nodes(expected, ray.nodes()):  # type: ignore[no-untyped-call]
+            if time.monotonic() > end:
+                break
+            time.sleep(_POLL_S)
     return missing
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _POLL_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def main(address: str, timeout_s: str, file: str, *expected: str) -> int:

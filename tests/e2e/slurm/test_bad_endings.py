@@ -67,10 +67,10 @@ def test_a_job_without_nodes_is_cancelled_and_says_why(launch: Launch, cluster: 
     assert cluster.slurm("squeue", "-h") == ""
 
 
-def test_a_job_that_no_node_can_run_is_refused_in_slurms_words(launch: Launch) -> None:
-    job = launch(RECIPE, "job.nodes=3", name="three-nodes")
+def test_a_job_that_slurm_refuses_fails_in_slurms_words(launch: Launch) -> None:
+    job = launch(RECIPE, name="refused", site="partition: nowhere\n")
     assert job.ended(120) == 2
-    assert "sbatch: error:" in job.output
+    assert "invalid partition specified: nowhere" in job.output
 
 
 def test_a_node_that_does_not_join_is_named(launch: Launch) -> None:
