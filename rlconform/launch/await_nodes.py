@@ -30,27 +30,31 @@ def await_nodes(address: str, timeout_s: float, expected: Sequence[str]) -> list
     """Poll Ray until all nodes have joined or the time is over; return those that are missing."""
     end = time.monotonic() + timeout_s
     missing = list(expected)
-    while not _answers(address):  # Ray itself would try for minutes
-        if time.monotonic() > end:
-            return missing
-        time.sleep(_POLL_S)
-    import ray  # noqa: PLC0415 - only in the job
-
-    with ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR):
-        while missing := missing_nodes(expected, ray.nodes()):  # type: ignore[no-untyped-call]
-            if time.monotonic() > end:
-                break
+    while missing and time.monotonic() < end:
+        if ray_nodes := _nodes_of(address):
+            missing = missing_nodes(expected, ray_nodes)
+        if missing:
             time.sleep(_POLL_S)
     return missing
 
 
-def _answers(address: str) -> bool:
+def _nodes_of(address: str) -> list[dict[str, Any]]:
+    """Return Ray's nodes; none while its head does not answer."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), _POLL_S).close()
+        socket.create_connection((host, int(port)), _POLL_S).close()  # Ray would try for minutes
     except OSError:
-        return False
-    return True
+        return []
+    import ray  # noqa: PLC0415 - only in the job
+
+    try:
+        if not ray.is_initialized():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:  # it is busy, or still starting
+        sys.stderr.write(f"Ray at {address} does not answer yet: {error}\n")
+        return []
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
 
 
 def main(address: str, timeout_s: str, file: str, *expected: str) -> int:

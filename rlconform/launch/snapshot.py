@@ -15,14 +15,14 @@ _LEFT_OUT = ("docs/", "tests/", "benchmarks/")
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class CodeSnapshot:
     """What was copied."""
 
     commit: str  # "" outside of a checkout, where the installed package runs
     modified: tuple[str, ...]  # tracked files that differ from the commit, copied as they are
 
 
-def take_snapshot(to: Path) -> Snapshot:
+def take_snapshot(to: Path) -> CodeSnapshot:
     """Copy the tracked files to the folder ``to``.
 
     An installed package has no tracked files: then nothing is copied, and the nodes run what they
@@ -30,7 +30,7 @@ def take_snapshot(to: Path) -> Snapshot:
     """
     checkout = Path(rlconform.__file__).resolve().parents[1]
     if not (checkout / ".git").exists():
-        return Snapshot("", ())
+        return CodeSnapshot("", ())
     for name in _git(checkout, "ls-files", "-z").split("\0"):
         source = checkout / name
         if not name or name.startswith(_LEFT_OUT) or not source.is_file():
@@ -39,7 +39,7 @@ def take_snapshot(to: Path) -> Snapshot:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
     changed = _git(checkout, "diff", "--name-only", "HEAD").splitlines()
-    return Snapshot(_git(checkout, "rev-parse", "HEAD").strip(), tuple(changed))
+    return CodeSnapshot(_git(checkout, "rev-parse", "HEAD").strip(), tuple(changed))
 
 
 def _git(checkout: Path, *arguments: str) -> str:

@@ -208,7 +208,10 @@ def _lacking() -> str:
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return f"not run: {', '.join(missing)} not installed; see ci/slurm_packages.sh"
-    return "" if os.geteuid() == 0 else "not run: namespaces and slurmd need root"
+    if os.geteuid() != 0:
+        return "not run: namespaces and slurmd need root"
+    tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return f"not run: {tried.stderr.strip()}" if tried.returncode else ""
 
 
 @pytest.fixture(scope="session")
