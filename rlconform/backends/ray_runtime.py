@@ -104,7 +104,7 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
         # Ray's sockets are in this folder, and a socket's path may have 107 bytes: keep it short.
         home = tempfile.gettempdir()
         folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
-    environment = _set_environment(_environment_for(shared))
+    environment = _set_environment(environment_for(shared))
     runtime = RayRuntime(folder, joined=bool(shared), _environment=environment)
     atexit.register(runtime.close)
     if shared:
@@ -131,7 +131,7 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
     return runtime
 
 
-def _environment_for(shared: str | None) -> dict[str, str | None]:
+def environment_for(shared: str | None) -> dict[str, str | None]:
     """Return the environment variables of a local Ray, or of one at an address.
 
     The latter may ask for a token, which stays in the environment.

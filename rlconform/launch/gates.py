@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from rlconform._exit_codes import ExitCode
 from rlconform.check_run.judge import judge_run
 from rlconform.check_run.verdict import RuleOutcome, exit_code
 from rlconform.contract import ConfigError
@@ -80,7 +81,7 @@ def events_gate(folder: Path) -> list[GateVerdict]:
         report = judge_run([folder])
     except (OSError, ValueError) as error:
         return [not_run(gate, str(error))]
-    if exit_code(report.verdicts, allow_indeterminate=False) == 3:
+    if exit_code(report.verdicts, allow_indeterminate=False) is ExitCode.NOTHING_RAN:
         return [not_run(gate, f"no rule applies to the events in {folder}")]
     verdicts = []
     for rule in report.verdicts:
