@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic import model_validator as model_check
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config.base import ConfigModel
@@ -74,7 +80,7 @@ class GatesConfig(ConfigModel):
         """Whether a gate compares with the legacy twin's run."""
         return self.parity is not None or self.throughput is not None
 
-    @model_check(mode="after")
+    @model_validator(mode="after")
     def _check_expressions(self) -> Self:
         for expression in self.metrics:
             try:

@@ -25,8 +25,8 @@ _NAME = re.compile(
     rf"(?P<algo>grpo)-(?P<model>{'|'.join(map(re.escape, MODELS))})"
     r"-(?P<nodes>[1-9]\d*)n(?P<gpus>[1-9]\d*)g-(?P<strategy>fsdp2|megatron)(?P<rest>(?:-[\w.]+)*)"
 )
-#: Modifiers with a number, by their beginning.
-_SIZES = {"tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep"}
+#: Modifiers with a number.
+_SIZES = ("tp", "pp", "cp", "ep")
 _FLAGS = ("noncolocated", "seqpack", "dynbatch", "r3")
 
 

@@ -23,6 +23,14 @@ from rlconform.launch.recipes import parse_section
 
 Values = Mapping[str, Any]
 
+#: Keys of ``policy.megatron_cfg`` by what names call them.
+_SIZE_KEYS = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+}
+
 
 class SuiteConfig(ConfigModel):
     """A list of recipes that are run together."""
@@ -103,10 +111,8 @@ def name_problems(name: RecipeName, values: Values) -> list[str]:
     }
     if name.strategy == "fsdp2":
         said["parallelism"], held["parallelism"] = "fsdp2", policy["parallelism"]
-    keys = {"tp": "tensor", "pp": "pipeline", "cp": "context"}
     for kind, size in name.sizes:
-        key = f"{keys[kind]}_model_parallel_size" if kind != "cp" else "context_parallel_size"
-        said[kind], held[kind] = size, megatron.get(key, 1)
+        said[kind], held[kind] = size, megatron.get(_SIZE_KEYS[kind], 1)
     for flag, mode in (("seqpack", "sequence_packing"), ("dynbatch", "dynamic_batching")):
         if flag in name.flags:
             said["packing"], held["packing"] = mode, policy["packing"]["mode"]
@@ -122,13 +128,7 @@ def size_problems(name: RecipeName, values: Values) -> list[str]:
     cluster, job = values["cluster"], values["job"]
     megatron = values["policy"].get("megatron_cfg") or {}
     tp, pp, cp, ep = (
-        megatron.get(key, 1) if megatron.get("enabled") else 1
-        for key in (
-            "tensor_model_parallel_size",
-            "pipeline_model_parallel_size",
-            "context_parallel_size",
-            "expert_model_parallel_size",
-        )
+        megatron.get(key, 1) if megatron.get("enabled") else 1 for key in _SIZE_KEYS.values()
     )
     ranks = cluster["dp_size"] * tp * pp * cp
     generation = values["generation"]

@@ -22,8 +22,8 @@ FSDP2 = "grpo-llama3.1-8b-instruct-2n8g-fsdp2"
 
 @pytest.fixture(scope="session")
 def legacy(launch: Launch) -> Any:
-    """A run of the legacy recipe, with which those of planes are compared."""
-    job = launch(f"{FSDP2}-tiny", name="legacy")
+    """A run of the legacy recipe, with which those of planes are compared: a chain of two jobs."""
+    job = launch(f"{FSDP2}-tiny", "job.steps_per_run=3", name="legacy", site="requeue: false\n")
     assert job.ended() == 0, job.output
     return job
 
@@ -55,17 +55,23 @@ def test_a_plane_trains_as_the_legacy_recipe_does(ray_store: Any) -> None:
 
 
 @pytest.mark.slurm_ci
+def test_the_rest_of_a_chain_runs_nothing_once_the_run_is_complete(legacy: Any) -> None:
+    logs = [path for path in (legacy.folder / "logs").iterdir() if path.is_dir()]
+    first, second = sorted(logs, key=lambda path: int(path.name))
+    assert (first / "end").read_text().split() == ["driver", "0"]
+    assert (second / "end").read_text().split() == ["complete", "0"]
+    assert "nothing to do" in (second / "job.log").read_text()
+    assert legacy.verdict["slurm"]["job"] == second.name
+
+
+@pytest.mark.slurm_ci
 def test_a_complete_run_says_so_and_runs_nothing(
-    launch: Launch, cluster: Any, ray_store: Any, legacy: Any
+    launch: Launch, ray_store: Any, legacy: Any
 ) -> None:
     before = (ray_store.folder / "run" / "metrics.jsonl").read_bytes()
     again = launch(f"{FSDP2}-ray_store-tiny", "--baseline", str(legacy.folder), name="ray_store")
     assert again.ended() == 0
     assert "the run is complete: nothing was submitted" in again.output
-    # The next job of a chain that was submitted with the others.
-    job = cluster.slurm("sbatch", "--parsable", "--wait", str(again.folder / "job.sbatch"))
-    assert "nothing to do" in (again.folder / "logs" / job / "job.log").read_text()
-    assert "ExitCode=0:0" in cluster.slurm("scontrol", "show", "job", job)
     assert (ray_store.folder / "run" / "metrics.jsonl").read_bytes() == before
 
 
