@@ -1,7 +1,8 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
-``slurm`` recipes on an emulated cluster, ``certify`` one certification;
+``chaos`` runs in which a process is killed or stopped, ``slurm`` recipes on an emulated cluster,
+``certify`` one certification;
 ``docs`` renews the generated pages.
 """
 
@@ -35,8 +36,8 @@ SLOW = (
     "tests/unit/selftest",
 )
 
-#: The session ``slurm`` runs them: they need root, and namespaces.
-WITHOUT_SLURM = ("--ignore=tests/e2e/slurm",)
+#: Folders of ``tests/e2e`` with sessions of their own.
+OWN_SESSIONS = ("--ignore=tests/e2e/chaos", "--ignore=tests/e2e/slurm")
 
 #: Packages whose docstrings have examples that run in one process.
 DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
@@ -89,12 +90,19 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", *WITHOUT_SLURM, *session.posargs)
+    session.run("pytest", "tests/e2e", *OWN_SESSIONS, *session.posargs)
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """GRPO runs in which a process is killed, stopped or slowed down, or a message is lost."""
+    install(session, "dev", "tq", "grpo")
+    session.run("pytest", "tests/e2e/chaos", *session.posargs)
 
 
 @nox.session
 def smoke(session: nox.Session) -> None:
-    """The part of ``e2e`` that CI runs: under three minutes."""
+    """The part of ``e2e`` and ``chaos`` that CI runs: under three minutes."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
     session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)

@@ -15,7 +15,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rlconform.grpo.config import ClusterConfig
-from rlconform.grpo.failures import WorkerDied, WorkerLost
+from rlconform.grpo.failures import WorkerDied, WorkerLost, first_line
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 P = ParamSpec("P")
@@ -93,7 +93,7 @@ def fetch(calls: Any, timeout_s: float, what: str) -> Any:
     except GetTimeoutError as error:
         raise WorkerLost(f"{what} gave no answer in {timeout_s:g} s (cluster.timeout_s)") from error
     except RayActorError as error:
-        raise WorkerDied(f"{what}: the actor died: {error}") from error
+        raise WorkerDied(f"{what}: the actor died: {first_line(error)}") from error
     except RayTaskError as error:
         # Raise the original exception type; the chained RayTaskError shows the actor's traceback.
         raise error.cause if isinstance(error.cause, Exception) else error from error
