@@ -1,7 +1,8 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
-``chaos`` runs in which a process is killed or stopped, ``slurm`` recipes on an emulated cluster,
+``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
+``slurm`` recipes on an emulated cluster,
 ``certify`` one certification;
 ``docs`` renews the generated pages.
 """
@@ -37,10 +38,14 @@ SLOW = (
 )
 
 #: Folders of ``tests/e2e`` with sessions of their own.
-OWN_SESSIONS = ("--ignore=tests/e2e/chaos", "--ignore=tests/e2e/slurm")
+OWN_SESSIONS = tuple(f"--ignore=tests/e2e/{name}" for name in ("chaos", "megatron", "slurm"))
 
 #: Packages whose docstrings have examples that run in one process.
 DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
+
+
+#: They have a session and actors of their own.
+MEGATRON_TESTS = "tests/e2e/megatron"
 
 
 @nox.session
@@ -104,8 +109,18 @@ def chaos(session: nox.Session) -> None:
 def smoke(session: nox.Session) -> None:
     """The part of ``e2e`` and ``chaos`` that CI runs: under three minutes."""
     session.run("bash", "ci/system_packages.sh", external=True)
-    install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)
+    install(session, "dev", "tq", "mooncake", "megatron")
+    smoke = ("-m", "smoke")
+    selected = (*smoke, "-k", "ray_store", f"--ignore={MEGATRON_TESTS}")
+    session.run("pytest", "tests/e2e", *selected, *session.posargs)
+    session.run("pytest", MEGATRON_TESTS, *smoke, *session.posargs)
+
+
+@nox.session
+def megatron(session: nox.Session) -> None:
+    """Policies on Megatron-core, on the CPU: all layouts, parity, failures, checkpoints."""
+    install(session, "dev", "tq", "megatron")
+    session.run("pytest", MEGATRON_TESTS, "--durations", "10", *session.posargs)
 
 
 @nox.session

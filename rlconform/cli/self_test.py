@@ -29,6 +29,7 @@ from rlconform.selftest.console import (
     result_table,
 )
 from rlconform.selftest.kill_matrix import TrainerPart, matrix_of, render_html, render_markdown
+from rlconform.selftest.replay_trials import ReplayCase
 from rlconform.selftest.rule_matrix import RULES, rule_lines
 from rlconform.selftest.runner import Case, Settings, cases, run_trials
 from rlconform.selftest.trainer_trials import (
@@ -40,6 +41,7 @@ from rlconform.selftest.trainer_trials import (
 
 if TYPE_CHECKING:  # imports the trainer, which takes seconds
     from rlconform.mutants.async_trainer.defect import TrainerDefect
+    from rlconform.mutants.router_replay.defect import ReplayDefect
 
 EPILOG = (
     "Examples:\n\n"
@@ -157,8 +159,8 @@ class _Chosen:
     """What the options choose: planes, and runs of the trainer with the defects among them."""
 
     planes: Sequence[Case]
-    runs: Sequence[TrainerCase] = ()
-    defects: Mapping[str, TrainerDefect] = field(default_factory=dict)
+    runs: Sequence[TrainerCase | ReplayCase] = ()
+    defects: Mapping[str, TrainerDefect | ReplayDefect] = field(default_factory=dict)
 
     @property
     def size(self) -> int:

@@ -47,6 +47,10 @@ class TooFewRewards(RuntimeError):
     """So many rows of a group have no reward that the others have nothing to be compared with."""
 
 
+class RankFailed(RuntimeError):
+    """Another rank failed, so this rank has not begun a pass in which it would wait for it."""
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error of Ray's, whose others list pids, addresses and guesses."""
     return str(error).partition("\n")[0]

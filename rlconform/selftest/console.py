@@ -17,6 +17,7 @@ from rlconform.selftest.kill_matrix import KillMatrix
 
 if TYPE_CHECKING:  # imports the trainer, which takes seconds
     from rlconform.mutants.async_trainer.defect import TrainerDefect
+    from rlconform.mutants.router_replay.defect import ReplayDefect
 
 
 class TrialProgress(LiveBar):
@@ -52,7 +53,7 @@ def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
     return table
 
 
-def defect_table(defects: Mapping[str, TrainerDefect]) -> Table:
+def defect_table(defects: Mapping[str, TrainerDefect | ReplayDefect]) -> Table:
     """Build a table of the trainer's defects: the rules that must find each, and what is wrong."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("Defect of the trainer", "Must be found by", "What it does wrong"):

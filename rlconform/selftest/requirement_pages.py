@@ -32,6 +32,8 @@ SECTIONS = {
     "PAR": "the in-memory path against the plane, byte by byte",
     "FLOW": "rollouts and training at the same time",
     "ASYNC": "whole groups by their ids, in one partition that is never empty",
+    "R3": "router replay: the experts of each token",
+    "RANK": "what the ranks of a replica owe each other",
     "FAULT": "crashes, pauses and restarts",
     "LOAD": "load and size",
 }
@@ -44,6 +46,9 @@ each, judges the events that the run writes with `check-run`, and holds this tab
 must find the defect, for the reason that the defect declares and with a proof of ten records at
 most; (x) is a rule that may find its consequences. No other rule finds anything. [Judge a run from
 its events](check_run.md#the-power-of-the-rules) says what is simulated.
+
+Defects under `check_r3` are those of `rlconform/mutants/router_replay`: a training step with
+[router replay](router_replay.md) runs with each, and `check-r3` judges its trace.
 
 """
 

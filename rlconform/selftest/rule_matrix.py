@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING
 from rlconform.check_run.rules import ALL_RULES
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.kill_matrix import KillCell, Line
+from rlconform.selftest.replay_trials import CHECK_R3
 
 if TYPE_CHECKING:
     from rlconform.mutants.async_trainer.defect import TrainerDefect
+    from rlconform.mutants.router_replay.defect import ReplayDefect
 
-#: Names of the rules in the order of a report.
-RULES = tuple(rule.name for rule in ALL_RULES)
+    AnyDefect = TrainerDefect | ReplayDefect
+
+#: Names of the rules in the order of a report, and of the checker of traces.
+RULES = (*(rule.name for rule in ALL_RULES), CHECK_R3)
 
 
-def rule_lines(defects: Mapping[str, TrainerDefect], results: Iterable[TrialResult]) -> list[Line]:
+def rule_lines(defects: Mapping[str, AnyDefect], results: Iterable[TrialResult]) -> list[Line]:
     """Return a row of the page for each defect that ran, in the order of its first rule."""
     lines = [_line(defects[result.name], result) for result in results if result.name in defects]
     return sorted(lines, key=lambda line: _place(defects[line.name]))
 
 
-def _line(defect: TrainerDefect, result: TrialResult) -> Line:
+def _line(defect: AnyDefect, result: TrialResult) -> Line:
     wrong = result.kind not in GOOD
     detail = f"{result.kind} {result.detail}".strip() if wrong else result.detail
     cells = [_cell(rule, defect, result) for rule in RULES]
@@ -33,7 +37,7 @@ def _line(defect: TrainerDefect, result: TrialResult) -> Line:
     return Line(defect.name, defect.rationale, seen, detail, wrong, cells)
 
 
-def _cell(rule: str, defect: TrainerDefect, result: TrialResult) -> KillCell:
+def _cell(rule: str, defect: AnyDefect, result: TrialResult) -> KillCell:
     declared, found = rule in defect.found_by, rule in result.broken
     if declared != found and rule not in defect.may:
         says = f"found it too: {result.broken[rule]}" if found else "passed"
@@ -44,12 +48,12 @@ def _cell(rule: str, defect: TrainerDefect, result: TrialResult) -> KillCell:
     return KillCell("may", f"{rule}: {result.broken[rule]}") if found else KillCell()
 
 
-def _place(defect: TrainerDefect) -> tuple[int, str]:
+def _place(defect: AnyDefect) -> tuple[int, str]:
     first = RULES.index(defect.found_by[0]) if defect.found_by else len(RULES)
     return first, defect.name
 
 
-def render_rule_matrix(defects: Mapping[str, TrainerDefect]) -> str:
+def render_rule_matrix(defects: Mapping[str, AnyDefect]) -> str:
     """Render what the defects declare as Markdown: the matrix, and what each does wrong."""
     ordered = sorted(defects.values(), key=_place)
     used = [rule for rule in RULES if any(rule in one.found_by for one in ordered)]
@@ -77,14 +81,14 @@ def render_rule_matrix(defects: Mapping[str, TrainerDefect]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(defect: TrainerDefect, rules: Iterable[str]) -> str:
+def _row(defect: AnyDefect, rules: Iterable[str]) -> str:
     marks = ("x" if r in defect.found_by else "(x)" if r in defect.may else "" for r in rules)
     return f"| {defect.name} | {' | '.join(marks)} |"
 
 
-def _about(defect: TrainerDefect) -> str:
+def _about(defect: AnyDefect) -> str:
     return f"| {defect.name} | {_first_line(defect)} | {defect.seen} |"
 
 
-def _first_line(defect: TrainerDefect) -> str:
+def _first_line(defect: AnyDefect) -> str:
     return " ".join(defect.rationale.partition("\n\n")[0].split())

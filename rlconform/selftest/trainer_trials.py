@@ -22,10 +22,12 @@ from rlconform.check_run.verdict import RuleOutcome, RuleVerdict
 from rlconform.contract import ConfigError
 from rlconform.events.schema import Record
 from rlconform.selftest.classify import TrialOutcome, TrialResult
+from rlconform.selftest.replay_trials import ReplayCase, replay_cases
 
 if TYPE_CHECKING:  # these import the trainer, which takes seconds
     from rlconform.grpo.simulation.scenario import Scenario
     from rlconform.mutants.async_trainer.defect import TrainerDefect
+    from rlconform.mutants.router_replay.defect import ReplayDefect
 
 #: Packages that the trainer needs.
 _NEEDED = ("ray", "transformers")
@@ -40,7 +42,7 @@ class TrainerCase:
     defect: TrainerDefect | None = None
 
 
-def trainer_defects() -> Mapping[str, TrainerDefect]:
+def trainer_defects() -> Mapping[str, TrainerDefect | ReplayDefect]:
     """Return all defects by name; ``ConfigError`` if a package is missing that they need."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -49,13 +51,24 @@ def trainer_defects() -> Mapping[str, TrainerDefect]:
             'pip install "rlconform[grpo]", or leave them out with --no-check-run'
         )
     from rlconform.mutants.async_trainer.registry import all_trainer_defects  # noqa: PLC0415
+    from rlconform.mutants.router_replay.registry import all_replay_defects  # noqa: PLC0415
 
-    return all_trainer_defects()
+    return {**all_trainer_defects(), **all_replay_defects()}
 
 
-def trainer_cases(defects: Mapping[str, TrainerDefect], *, right: bool) -> list[TrainerCase]:
+def trainer_cases(
+    defects: Mapping[str, TrainerDefect | ReplayDefect], *, right: bool
+) -> list[TrainerCase | ReplayCase]:
     """Return a case for each defect and, if wanted, each right run."""
-    cases = [TrainerCase(name, one.when, one) for name, one in defects.items()]
+    from rlconform.mutants.router_replay.defect import ReplayDefect  # noqa: PLC0415
+
+    of_replay = {name: one for name, one in defects.items() if isinstance(one, ReplayDefect)}
+    cases: list[TrainerCase | ReplayCase] = [
+        TrainerCase(name, one.when, one)
+        for name, one in defects.items()
+        if not isinstance(one, ReplayDefect)
+    ]
+    cases += replay_cases(of_replay, right=right)
     if right:
         from rlconform.grpo.simulation.scenario import clean_scenarios  # noqa: PLC0415
 
@@ -64,12 +77,12 @@ def trainer_cases(defects: Mapping[str, TrainerDefect], *, right: bool) -> list[
 
 
 def run_trainer_cases(
-    cases: Sequence[TrainerCase], record: Callable[[TrialResult], None]
+    cases: Sequence[TrainerCase | ReplayCase], record: Callable[[TrialResult], None]
 ) -> list[TrialResult]:
     """Try every case; call ``record`` with each result."""
     results = []
     for case in cases:
-        results.append(_try(case))
+        results.append(case.attempt() if isinstance(case, ReplayCase) else _try(case))
         record(results[-1])
     return results
 
