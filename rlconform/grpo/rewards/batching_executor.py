@@ -244,9 +244,7 @@ class BatchingExecutor(Generic[Q, A]):
             return error  # the runner's own, such as a cancelled call of it
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the requests
             return error
-        for pending, answer in zip(part, answers, strict=True):
-            if not pending.answer.done():
-                pending.answer.set_result(answer)
+        self._resolve(part, answers)
         return None
 
     def _check(self, part: list[_Pending[Q, A]], answers: Sequence[A]) -> None:
@@ -255,6 +253,12 @@ class BatchingExecutor(Generic[Q, A]):
         for pending, answer in zip(part, answers, strict=True):
             if not self._is_answer(pending.request, answer):
                 raise WrongAnswers(f"expected an answer to {pending.request!r}; got {answer!r}")
+
+    def _resolve(self, part: list[_Pending[Q, A]], answers: Sequence[A]) -> None:
+        """Give each request its answer, unless its client has gone."""
+        for pending, answer in zip(part, answers, strict=True):
+            if not pending.answer.done():
+                pending.answer.set_result(answer)
 
     def _lose(self, lane: _Lane[Q, A], error: RunnerLost, left: list[_Pending[Q, A]]) -> None:
         """Take a runner out, and keep what it had not answered for another one."""

@@ -12,8 +12,9 @@ from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.rules import ALL_RULES
 from rlconform.grpo.rollout import rollout_events
 from rlconform.grpo.simulation import engines
-from rlconform.mutants.async_trainer.defect import TrainerDefect, planted
+from rlconform.mutants.async_trainer.defect import TrainerDefect
 from rlconform.mutants.async_trainer.registry import all_trainer_defects
+from rlconform.mutants.defect import planted
 from rlconform.selftest.classify import GOOD, TrialOutcome
 from rlconform.selftest.kill_matrix import TrainerPart, matrix_of, render_html
 from rlconform.selftest.rule_matrix import RULES, render_rule_matrix, rule_lines
