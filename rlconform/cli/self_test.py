@@ -68,8 +68,8 @@ def self_test(
         bool | None,
         typer.Option(
             "--check-run/--no-check-run",
-            help="Only defects of the trainer, which check-run must find, and of its parts, or none "
-            "of them; default: they and the planes.",
+            help="Only defects of the trainer, which check-run must find, and of its parts, or "
+            "none of them; default: they and the planes.",
             show_default=False,
         ),
     ] = None,

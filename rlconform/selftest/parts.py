@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 
 from rlconform.grpo.finding import Finding
-from rlconform.grpo.queue.queue_history import QUEUE_RULES, judge_queue
+from rlconform.grpo.queue.queue_judge import QUEUE_RULES, judge_queue
 from rlconform.grpo.rewards.executor_history import EXECUTOR_RULES, judge_executor
 from rlconform.grpo.rewards.row_history import ROW_RULES, judge_rows
 from rlconform.grpo.simulation.executor_play import play_executor

@@ -60,7 +60,7 @@ _ABOUT_PARTS = """
 
 The batching executor, the trajectory queue and the rewards of rows do more than the log of a run
 says. Each has a judge: a pure function over a recorded history of calls, their times and answers
-(`rlconform/grpo/rewards/executor_history.py`, `grpo/queue/queue_history.py`,
+(`rlconform/grpo/rewards/executor_history.py`, `grpo/queue/queue_judge.py`,
 `grpo/rewards/row_history.py`). The self-test lets up to {plans} drawn plans of arrivals,
 cancellations, errors and deaths happen to the part with each defect of
 `rlconform/mutants/async_parts`, and to the right part, in which no rule may find anything.

@@ -14,13 +14,15 @@ from rlconform.grpo.rewards.batching_executor import (
     RequestFailed,
     WrongAnswers,
 )
+from rlconform.grpo.rewards.executor_history import RunnerCall
+from rlconform.grpo.simulation.executor_play import ScriptedAnswer, ScriptedRunner
 from rlconform.grpo.simulation.loop import simulate
 
-from .scripted_runners import Answer, Call, Outcome, ScriptedRunner, ask_all, executor
+from .scripted_runners import Outcome, ask_all, executor
 
 
 def test_an_error_goes_to_its_own_request() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         runner = ScriptedRunner(0, calls, bad=frozenset({5}))
@@ -49,7 +51,7 @@ def test_an_error_goes_to_its_own_request() -> None:
 
 
 def test_calls_are_bounded_if_every_request_fails() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         runner = ScriptedRunner(0, calls, bad=frozenset(range(13)))
@@ -68,9 +70,9 @@ def test_calls_are_bounded_if_every_request_fails() -> None:
     ],
 )
 def test_wrong_answers_are_errors(
-    change: Callable[[list[Answer]], list[Answer]], said: str
+    change: Callable[[list[ScriptedAnswer]], list[ScriptedAnswer]], said: str
 ) -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         return await ask_all(executor([ScriptedRunner(0, calls, change=change)]), range(4))
@@ -84,9 +86,9 @@ def test_wrong_answers_are_errors(
 
 def test_an_answer_is_used_only_if_the_whole_batch_has_the_right_ones() -> None:
     """Two answers that changed places are found, and both requests get their own."""
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
-    def swap(answers: list[Answer]) -> list[Answer]:
+    def swap(answers: list[ScriptedAnswer]) -> list[ScriptedAnswer]:
         return [answers[1], answers[0], *answers[2:]] if len(answers) > 1 else answers
 
     async def run() -> list[Outcome]:
@@ -96,7 +98,7 @@ def test_an_answer_is_used_only_if_the_whole_batch_has_the_right_ones() -> None:
 
 
 def test_the_batches_of_a_lost_runner_go_to_another_one_first() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         dying = ScriptedRunner(0, calls, dies_at=0)
@@ -115,7 +117,7 @@ def test_the_batches_of_a_lost_runner_go_to_another_one_first() -> None:
 
 
 def test_without_a_runner_left_everything_fails() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         dying = [ScriptedRunner(i, calls, dies_at=0) for i in range(2)]
@@ -130,11 +132,11 @@ def test_without_a_runner_left_everything_fails() -> None:
 
 
 def test_a_runner_that_is_cancelled_by_itself_fails_its_requests() -> None:
-    async def cancelled(_: Sequence[int]) -> list[Answer]:
+    async def cancelled(_: Sequence[int]) -> list[ScriptedAnswer]:
         raise asyncio.CancelledError
 
     async def run() -> list[Outcome]:
-        opened = BatchingExecutor[int, Answer](
+        opened = BatchingExecutor[int, ScriptedAnswer](
             [cancelled], max_batch_size=2, max_wait_ms=1, max_queue=8, is_answer=lambda *_: True
         )
         return await ask_all(opened, range(3))
@@ -143,7 +145,7 @@ def test_a_runner_that_is_cancelled_by_itself_fails_its_requests() -> None:
 
 
 def test_the_end_of_the_event_loop_cancels_what_runs() -> None:
-    answers: list[asyncio.Future[Answer]] = []
+    answers: list[asyncio.Future[ScriptedAnswer]] = []
 
     async def run() -> None:
         opened = executor([ScriptedRunner(0, [])], size=1, batches_per_runner=2)
