@@ -29,6 +29,7 @@ def executor_plans() -> st.SearchStrategy[ExecutorPlan]:
         at_ms=_MOMENT_MS,
         cancelled_after_ms=st.none() | _MOMENT_MS,
         bad=st.integers(0, 5).map(lambda number: number == 5),
+        kills=st.integers(0, 11).map(lambda number: number == 11),
     )
     runners = st.builds(
         RunnerPlan,
@@ -39,7 +40,7 @@ def executor_plans() -> st.SearchStrategy[ExecutorPlan]:
     return st.builds(
         ExecutorPlan,
         clients=st.lists(clients, max_size=24),
-        runners=st.lists(runners, min_size=1, max_size=3),
+        runners=st.lists(runners, min_size=1, max_size=4),
         size=st.integers(1, 6),
         wait_ms=st.sampled_from([5, 20, 0]),
         queue=st.integers(1, 8),

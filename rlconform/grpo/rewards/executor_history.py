@@ -10,12 +10,13 @@ nothing can happen any more, so that a request without an outcome then never get
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, pairwise
 
 from rlconform.grpo.finding import Finding
+from rlconform.grpo.rewards.batching_executor import MOST_LOSSES
 
 ANSWERS, BATCHES, WAITS = "executor_answers", "executor_batches", "executor_waits"
 #: The rules, each with what it holds.
@@ -130,7 +131,7 @@ def _judge_end(history: ExecutorHistory, request: RequestLife) -> Iterator[Findi
             wrong = f"expected the answer to {name}; got that to request {request.answer_to}"
         case RequestEnd.ANSWER if not any(call.end is CallEnd.ANSWERED for call in calls):
             wrong = f"expected the answer to {name} from a call that was answered rightly; got none"
-        case RequestEnd.FAILED if not any(_failed_alone(call) for call in calls):
+        case RequestEnd.FAILED if not any(map(_failed_alone, calls)) and not _killed_two(calls):
             wrong = f"expected {name} to fail only if it fails alone; got RequestFailed without"
         case RequestEnd.CANCELLED if request.given_up is None:
             wrong = f"expected {name} to be cancelled by its client alone; got a cancellation"
@@ -147,6 +148,12 @@ def _judge_end(history: ExecutorHistory, request: RequestLife) -> Iterator[Findi
 
 def _failed_alone(call: RunnerCall) -> bool:
     return call.end in {CallEnd.RAISED, CallEnd.WRONG} and len(call.requests) == 1
+
+
+def _killed_two(calls: Sequence[RunnerCall]) -> bool:
+    """Whether two runners were lost with a request, the second one with it alone."""
+    lost = [call for call in calls if call.end is CallEnd.LOST]
+    return len(lost) >= MOST_LOSSES and any(len(call.requests) == 1 for call in lost)
 
 
 def _judge_batches(history: ExecutorHistory) -> Iterator[Finding]:
@@ -208,6 +215,13 @@ def _judge_runs(history: ExecutorHistory, request: RequestLife) -> Iterator[Find
     if again:
         wrong = f"expected request {request.number} to run once; got another call after its answer"
         yield Finding(BATCHES, wrong, (request, *calls[:8]))
+    killed = [call for call in calls if call.end is CallEnd.LOST]
+    if len(killed) > MOST_LOSSES:
+        wrong = (
+            f"expected request {request.number} to fail when {MOST_LOSSES} runners were lost with "
+            f"it; got {len(killed)} lost"
+        )
+        yield Finding(BATCHES, wrong, (request, *killed[:9]))
     late = [call for call in calls if gone is not None and _before(gone, call.made)]
     if late:
         wrong = f"expected request {request.number} to leave its batch when cancelled; got it run"

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from rlconform.grpo.rewards.batching_executor import (
-    BatchingExecutor,
+from rlconform.grpo.rewards.batch_runner import (
     ExecutorClosed,
     NoRunnerLeft,
     RequestFailed,
     RunnerLost,
 )
+from rlconform.grpo.rewards.batching_executor import BatchingExecutor
 from rlconform.grpo.rewards.executor_history import (
     CallEnd,
     ExecutorHistory,
@@ -71,7 +71,9 @@ class ScriptedRunner:
     dies_at: int | None = None  # the call, counted from 0, that it dies in
     change: Callable[[list[ScriptedAnswer]], Sequence[ScriptedAnswer]] = right
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    poison: frozenset[int] = frozenset()  # requests that kill it
     _begun: int = 0
+    _dead: bool = False
 
     async def __call__(self, requests: Sequence[int]) -> Sequence[ScriptedAnswer]:
         """Answer a batch."""
@@ -83,7 +85,9 @@ class ScriptedRunner:
             call.began = loop.time()
             await asyncio.sleep(self.seconds)
             call.ended = loop.time()
-            if self.dies_at is not None and number >= self.dies_at:
+            dies = self.dies_at is not None and number >= self.dies_at
+            if self._dead or dies or self.poison.intersection(requests):
+                self._dead = True
                 call.end = CallEnd.LOST
                 raise RunnerLost(f"runner {self.number} died")
             if wrong := self.bad.intersection(requests):
@@ -102,6 +106,7 @@ class ClientPlan:
     at_ms: int
     cancelled_after_ms: int | None = None
     bad: bool = False
+    kills: bool = False  # the runner that runs it
 
 
 @dataclass(frozen=True)
@@ -139,9 +144,12 @@ class _ExecutorPlay:
         )
         self._history = ExecutorHistory(limits)
         bad = frozenset(number for number, client in enumerate(plan.clients) if client.bad)
+        poison = frozenset(number for number, client in enumerate(plan.clients) if client.kills)
         self._executor = BatchingExecutor[int, ScriptedAnswer](
             [
-                ScriptedRunner(i, self._history.calls, one.seconds, bad, one.dies_at, one.change)
+                ScriptedRunner(
+                    i, self._history.calls, one.seconds, bad, one.dies_at, one.change, poison=poison
+                )
                 for i, one in enumerate(plan.runners)
             ],
             max_batch_size=plan.size,

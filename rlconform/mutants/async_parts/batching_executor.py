@@ -8,14 +8,12 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from rlconform.grpo.rewards.batching_executor import (
-    A,
-    BatchingExecutor,
-    Q,
+from rlconform.grpo.rewards.batch_runner import (
     RequestFailed,
     RunnerLost,
     WrongAnswers,
 )
+from rlconform.grpo.rewards.batching_executor import A, BatchingExecutor, Q
 from rlconform.mutants.async_parts.part_defect import part_defect
 from rlconform.mutants.call import State
 
@@ -199,3 +197,13 @@ class TimerOfTheNewestRequest(BatchingExecutor[Q, A]):
             loop = asyncio.get_running_loop()
             newest = max(one.arrived for one in self._queue)
             self._timer = loop.call_at(newest + self._wait_s, self._pump)
+
+
+@part_defect("executor_batches", evidence="runners were lost with it; got 3", seen="ray, verl")
+class PoisonKillsEveryRunner(BatchingExecutor[Q, A]):
+    """Gives a request that has killed a runner to the next one, as often as there is one."""
+
+    def _blame(self, part: Any, error: RunnerLost) -> None:
+        for pending in part:
+            pending.losses = 0
+        super()._blame(part, error)

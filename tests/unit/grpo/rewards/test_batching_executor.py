@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.grpo.rewards.batching_executor import (
-    ExecutorClosed,
-    RequestFailed,
-)
+from rlconform.grpo.rewards.batch_runner import ExecutorClosed, RequestFailed
 from rlconform.grpo.rewards.executor_history import RunnerCall
 from rlconform.grpo.simulation.executor_play import ScriptedRunner
 from rlconform.grpo.simulation.loop import simulate

@@ -8,13 +8,14 @@ from math import ceil, log2
 
 import pytest
 
-from rlconform.grpo.rewards.batching_executor import (
-    BatchingExecutor,
+from rlconform.grpo.rewards.batch_runner import (
     NoRunnerLeft,
     RequestFailed,
+    RunnerLost,
     WrongAnswers,
 )
-from rlconform.grpo.rewards.executor_history import RunnerCall
+from rlconform.grpo.rewards.batching_executor import BatchingExecutor
+from rlconform.grpo.rewards.executor_history import CallEnd, RunnerCall
 from rlconform.grpo.simulation.executor_play import ScriptedAnswer, ScriptedRunner
 from rlconform.grpo.simulation.loop import simulate
 
@@ -110,10 +111,28 @@ def test_the_batches_of_a_lost_runner_go_to_another_one_first() -> None:
     assert [(call.runner, call.requests) for call in calls] == [
         (0, (0, 1)),
         (1, (2, 3)),
-        (1, (0, 1)),
+        (1, (0,)),  # alone, as one of them may have killed the runner
+        (1, (1,)),
         (1, (4, 5)),
         (1, (6, 7)),
     ]
+
+
+def test_a_request_that_kills_runners_fails_at_the_second_one() -> None:
+    """The others are answered by the runner that is left."""
+    calls: list[RunnerCall] = []
+
+    async def run() -> list[Outcome]:
+        runners = [ScriptedRunner(i, calls, poison=frozenset({1})) for i in range(3)]
+        return await ask_all(executor(runners, batches_per_runner=1), range(8))
+
+    outcomes = simulate(run())
+    failed = outcomes.pop(1)
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.__cause__, RunnerLost)
+    assert str(failed).startswith("2 runners were lost with it: runner")
+    assert outcomes == [(i, 2 * i) for i in range(8) if i != 1]
+    assert sum(call.end is CallEnd.LOST for call in calls) == 2
 
 
 def test_without_a_runner_left_everything_fails() -> None:
