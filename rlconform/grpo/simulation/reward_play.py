@@ -6,8 +6,8 @@
 
 The caller waits for the rows of a call, ``_GIVE_UP_S`` at most. A call that is given up leaves its
 rows without an outcome; the same rows come again in a second call, as in a rollout worker. Time is
-real here, because the loop has a thread of its own; only rows for which the scorer gives no answer
-take any, ``timeout_s``.
+real here, because the loop has a thread of its own; only rows take any, ``timeout_s``, whose scorer
+is silent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 
 from rlconform.grpo.config.rewards import RewardLoopConfig
@@ -28,8 +28,8 @@ from rlconform.grpo.rollout.row_rewards import RowRewards
 from rlconform.grpo.rollout.turn_loop import RolloutRow
 from rlconform.grpo.tasks import PolicyTurn, Problem, Split
 
-#: Seconds that the rows of a call get; and those that a row gets, if the scorer is silent for one.
-_GIVE_UP_S, _SHORT_S, _LONG_S = 5.0, 0.05, 60.0
+#: Seconds that the rows of a call get; and those that a row gets, if the scorer is silent or not.
+_GIVE_UP_S, _SHORT_S, _LONG_S = 120.0, 0.05, 60.0
 #: The reward of rows without any text.
 EMPTY_REWARD = -1.0
 
@@ -58,6 +58,16 @@ class RewardPlan:
 
     calls: Sequence[RewardCallPlan]
     max_concurrent: int = 256
+    #: The scorer answers nothing at all, so each row is late. Beside late rows no other would be
+    #: safe from being late too, on a busy machine.
+    silent: bool = False
+
+    def call_as_played(self, call: RewardCallPlan) -> RewardCallPlan:
+        """Return a call, with rows that all are late if the scorer is silent."""
+        if not self.silent:
+            return call
+        rows = [replace(row, does=ScorerDoes.HANGS) for row in call.rows]
+        return replace(call, rows=rows, given_up_first=False)
 
     @property
     def slots(self) -> int:
@@ -114,16 +124,15 @@ class ScriptedScorer(RewardScorer):
 def play_rewards(plan: RewardPlan) -> list[ScoredRow]:
     """Let a plan happen."""
     scorer, played = ScriptedScorer(), list[ScoredRow]()
-    hangs = any(row.does is ScorerDoes.HANGS for call in plan.calls for row in call.rows)
     options = RewardLoopConfig(
-        timeout_s=_SHORT_S if hangs else _LONG_S,
+        timeout_s=_SHORT_S if plan.silent else _LONG_S,
         max_concurrent=plan.slots,
         empty_response_reward=EMPTY_REWARD,
     )
     loop = RewardLoop(scorer, options)
     try:
         for number, call in enumerate(plan.calls):
-            played += _play_call(loop, scorer, number, call)
+            played += _play_call(loop, scorer, number, plan.call_as_played(call))
     finally:
         loop.close()
     return played
