@@ -223,8 +223,9 @@ class BatchingExecutor(Generic[Q, A]):
                     middle = (len(part) + 1) // 2
                     parts.extendleft((part[middle:], part[:middle]))
         except RunnerLost as error:
-            self._blame(parts.popleft(), error)
+            run = parts.popleft()
             self._lose(lane, error, [pending for part in parts for pending in part])
+            self._blame(run, error)
         except asyncio.CancelledError:  # the event loop ends
             self._abandon(batch)
             raise
@@ -265,7 +266,12 @@ class BatchingExecutor(Generic[Q, A]):
                 pending.answer.set_result(answer)
 
     def _blame(self, part: list[_Pending[Q, A]], error: RunnerLost) -> None:
-        """Note that a runner was lost in a call of these, and fail those that lost too many."""
+        """Note that a runner was lost in a call of these, and fail those that lost too many.
+
+        Without a runner left all fail for that reason, as nothing will be answered any more.
+        """
+        if not self._lanes:
+            _fail(part, _no_runner_left(error), error)
         for pending in _unanswered(part):
             pending.losses += 1
             if pending.losses < MOST_LOSSES:
@@ -283,7 +289,7 @@ class BatchingExecutor(Generic[Q, A]):
             return
         self._refuse_waiting()
         for batch in (*self._returned, self._suspects, self._queue):
-            _fail(batch, NoRunnerLeft(f"all runners are lost, the last one by: {error}"), error)
+            _fail(batch, _no_runner_left(error), error)
         self._returned.clear()
         self._suspects.clear()
         self._queue.clear()
@@ -327,3 +333,7 @@ def _fail(batch: Iterable[_Pending[Q, A]], error: BatchingError, cause: BaseExce
     error.__cause__ = cause
     for pending in _unanswered(batch):
         pending.answer.set_exception(error)
+
+
+def _no_runner_left(error: RunnerLost) -> NoRunnerLeft:
+    return NoRunnerLeft(f"all runners are lost, the last one by: {error}")
