@@ -159,7 +159,9 @@ class NobodyWaitsForABatch(BatchingExecutor[Q, A]):
         return -1.0
 
 
-@part_defect("executor_batches", evidence="batches at runner", seen="SkyRL#1733")
+@part_defect(
+    "executor_batches", evidence="batches at runner", seen="SkyRL#1733", may="executor_answers"
+)
 class BatchesOfARunnerNotCounted(BatchingExecutor[Q, A]):
     """Gives a runner a batch more than agreed."""
 
