@@ -33,14 +33,15 @@ def executor_plans() -> st.SearchStrategy[ExecutorPlan]:
     )
     runners = st.builds(
         RunnerPlan,
-        seconds=st.sampled_from([0.003, 0.02, 0.01, 0.0]),
+        seconds=st.sampled_from([0.003, 0.05, 0.02, 0.0]),
         dies_at=st.none() | st.integers(0, 3),
         change=_CHANGES,
     )
     return st.builds(
         ExecutorPlan,
-        clients=st.lists(clients, max_size=24),
-        runners=st.lists(runners, min_size=1, max_size=4),
+        clients=st.lists(clients, min_size=8, max_size=24) | st.lists(clients, max_size=7),
+        runners=st.lists(runners, min_size=1, max_size=2)
+        | st.lists(runners, min_size=3, max_size=4),
         size=st.integers(1, 6),
         wait_ms=st.sampled_from([5, 20, 0]),
         queue=st.integers(1, 8),

@@ -252,6 +252,13 @@ def _is_queued(history: ExecutorHistory, request: RequestLife, moment: float) ->
 
 def _judge_wait(history: ExecutorHistory, request: RequestLife) -> Iterator[Finding]:
     """A request waits for others as long as agreed, and for what the runners do meanwhile."""
+    if (idle := _idle_since_due(history, request)) > _ROUNDING_S:
+        wrong = (
+            f"expected request {request.number} to run once it has waited "
+            f"{history.limits.wait_s:g} s; got it waiting while no runner did anything for "
+            f"{idle:.3f} s"
+        )
+        yield Finding(WAITS, wrong, (request, history.calls_of(request.number)[0]))
     if request.ended is None:
         return  # reported as one without an outcome
     if request.end is RequestEnd.CANCELLED and request.given_up is not None:
@@ -264,6 +271,20 @@ def _judge_wait(history: ExecutorHistory, request: RequestLife) -> Iterator[Find
             f"{request.ended:.3f} s"
         )
         yield Finding(WAITS, wrong, (request, *history.calls_of(request.number)[:8]))
+
+
+def _idle_since_due(history: ExecutorHistory, request: RequestLife) -> float:
+    """Return the seconds in which no runner had anything to do, though the request was due."""
+    calls = history.calls_of(request.number)
+    now = request.submitted + history.limits.wait_s
+    if not calls:
+        return 0.0
+    made, idle = calls[0].made, 0.0
+    for call in sorted(history.calls, key=lambda one: one.began):
+        if call.began < made and call.ended is not None:
+            idle += max(call.began - now, 0.0)
+            now = max(now, call.ended)
+    return idle + max(made - now, 0.0)
 
 
 def _busy_s(calls: Iterable[RunnerCall], until: float) -> float:

@@ -132,11 +132,14 @@ class NewestRequestsFirst(BatchingExecutor[Q, A]):
     """Batches the requests that came last, so the first ones wait as long as others come."""
 
     def _next_batch(self) -> list[Any]:
-        self._queue = dict.fromkeys(reversed(self._queue))
-        try:
+        if self._returned:
             return super()._next_batch()
-        finally:
-            self._queue = dict.fromkeys(reversed(self._queue))
+        size = len(batch := super()._next_batch())
+        self._queue = dict.fromkeys([*batch, *self._queue])
+        newest = [*self._queue][len(self._queue) - size :]
+        for pending in newest:
+            del self._queue[pending]
+        return newest
 
 
 @part_defect("executor_batches", evidence="expected batches of 1 to", seen="verl max_batch_size")
@@ -184,7 +187,7 @@ class QueueWithoutBound(BatchingExecutor[Q, A]):
         self._max_queue = bound
 
 
-@part_defect("executor_waits", evidence="expected an outcome of request", seen="vLLM, AReaL")
+@part_defect("executor_waits", evidence="while no runner did anything", seen="vLLM, AReaL")
 class TimerOfTheNewestRequest(BatchingExecutor[Q, A]):
     """Counts ``max_wait_ms`` from the last request of a batch, so each arrival puts it off."""
 
