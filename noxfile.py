@@ -1,6 +1,7 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
+``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
 ``certify`` one certification;
 ``docs`` renews the generated pages.
 """
@@ -37,6 +38,10 @@ SLOW = (
 
 #: Packages whose docstrings have examples that run in one process.
 DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
+
+
+#: They have a session and actors of their own.
+MEGATRON_TESTS = "tests/e2e/megatron"
 
 
 @nox.session
@@ -86,15 +91,33 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", *session.posargs)
+    own = ("--ignore=tests/e2e/chaos", f"--ignore={MEGATRON_TESTS}")
+    session.run("pytest", "tests/e2e", *own, *session.posargs)
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """GRPO runs in which a process is killed, stopped or slowed down, or a message is lost."""
+    install(session, "dev", "tq", "grpo")
+    session.run("pytest", "tests/e2e/chaos", *session.posargs)
 
 
 @nox.session
 def smoke(session: nox.Session) -> None:
-    """The part of ``e2e`` that CI runs: under three minutes."""
+    """The part of ``e2e`` and ``chaos`` that CI runs: under three minutes."""
     session.run("bash", "ci/system_packages.sh", external=True)
-    install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)
+    install(session, "dev", "tq", "mooncake", "megatron")
+    smoke = ("-m", "smoke")
+    selected = (*smoke, "-k", "ray_store", f"--ignore={MEGATRON_TESTS}")
+    session.run("pytest", "tests/e2e", *selected, *session.posargs)
+    session.run("pytest", MEGATRON_TESTS, *smoke, *session.posargs)
+
+
+@nox.session
+def megatron(session: nox.Session) -> None:
+    """Policies on Megatron-core, on the CPU: all layouts, parity, failures, checkpoints."""
+    install(session, "dev", "tq", "megatron")
+    session.run("pytest", MEGATRON_TESTS, "--durations", "10", *session.posargs)
 
 
 @nox.session

@@ -93,10 +93,11 @@ def _headline(config: MasterConfig) -> str:
     plane = config.data_plane
     engine = f"{plane.impl}/{plane.backend}" if plane.backend else plane.impl
     carried = f"through {engine}" if plane.enabled else "in memory (legacy)"
+    ranks = config.cluster.dp_size * config.policy.megatron_cfg.replica_ranks
     ahead = "" if config.async_rl is None else f", asynchronous ({config.async_rl.arrangement})"
     return escape(
         f"{config.policy.model_name} on {config.data.task}: {config.grpo.max_num_steps} steps of "
-        f"{config.grpo.rows_per_step} rows on {config.cluster.dp_size} ranks, batches {carried}"
+        f"{config.grpo.rows_per_step} rows on {ranks} ranks, batches {carried}"
         f"{ahead}"
     )
 

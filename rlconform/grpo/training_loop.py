@@ -106,7 +106,11 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
         with _keep_sigterm_handler():
             stack.enter_context(ensure_ray())
         actors = RunActors(
-            PolicyWorker, RolloutWorker, config.cluster, reward_model=config.reward_model
+            PolicyWorker,
+            RolloutWorker,
+            config.cluster,
+            reward_model=config.reward_model,
+            replica_ranks=config.policy.megatron_cfg.replica_ranks,
         )
         stack.callback(actors.shutdown)
         return LegacyTrainer(config, actors)
@@ -120,6 +124,7 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
         config.cluster,
         groups_in_flight=in_flight,
         reward_model=config.reward_model,
+        replica_ranks=config.policy.megatron_cfg.replica_ranks,
     )
     stack.callback(actors.shutdown)
     attach = partial(build_data_plane_client, config.data_plane, bootstrap=False)

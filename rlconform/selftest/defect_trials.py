@@ -1,4 +1,4 @@
-"""Tries the defects of the trainer and of its parts, and what is right, one after the other.
+"""Tries the defects of the trainer, its steps and its parts, and what is right, in turn.
 
 A planted class replaces the real one in the calling process, so these trials are not parallel. What
 tries them imports the trainer, which takes seconds and two packages more, so only functions do it.
@@ -41,16 +41,19 @@ def all_defects() -> Mapping[str, Defect]:
         )
     from rlconform.mutants.async_parts.registry import all_part_defects  # noqa: PLC0415
     from rlconform.mutants.async_trainer.registry import all_trainer_defects  # noqa: PLC0415
+    from rlconform.mutants.router_replay.registry import all_replay_defects  # noqa: PLC0415
 
-    return {**all_trainer_defects(), **all_part_defects()}
+    return {**all_trainer_defects(), **all_replay_defects(), **all_part_defects()}
 
 
 def defect_cases(defects: Mapping[str, Defect], *, right: bool) -> list[DefectCase]:
-    """Return a case for each defect and, if wanted, each right run and each right part."""
+    """Return a case for each defect and, if wanted, each right run, step and part."""
     from rlconform.selftest.part_trials import part_cases  # noqa: PLC0415
+    from rlconform.selftest.replay_trials import replay_cases  # noqa: PLC0415
     from rlconform.selftest.trainer_trials import trainer_cases  # noqa: PLC0415
 
-    return [*trainer_cases(defects, right=right), *part_cases(defects, right=right)]
+    kinds = (trainer_cases, replay_cases, part_cases)
+    return [case for cases in kinds for case in cases(defects, right=right)]
 
 
 def part_rules() -> tuple[str, ...]:

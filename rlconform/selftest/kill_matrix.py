@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import NamedTuple
 
-from jinja2 import Environment, StrictUndefined
-
+from rlconform._page import render_template
 from rlconform.contract import Requirement
 from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import GOOD, TrialResult
@@ -118,9 +116,9 @@ def render_html(
 ) -> str:
     """Render the results as one HTML page that needs no network."""
     shown, of_parts = trainer or DefectTable(), parts or DefectTable()
-    template = files("rlconform.selftest").joinpath("page.html.j2").read_text("utf-8")
-    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(template)
-    return page.render(
+    return render_template(
+        "rlconform.selftest",
+        "page.html.j2",
         columns=[(row.requirement.id, row.requirement.title) for row in matrix.rows],
         rules=[(rule, rule) for rule in shown.rules],
         part_rules=[(rule, rule) for rule in of_parts.rules],

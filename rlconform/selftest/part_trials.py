@@ -19,7 +19,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
-from rlconform.grpo.finding import Finding
+from rlconform.grpo.history_finding import HistoryFinding
 from rlconform.mutants.async_parts.part_defect import PartDefect
 from rlconform.mutants.defect import Defect, planted
 from rlconform.selftest.classify import TrialOutcome, TrialResult, compared
@@ -66,16 +66,16 @@ def part_cases(defects: Mapping[str, Defect], *, right: bool) -> list[PartCase]:
 class PartFindings:
     """What the judge has found in all plans: by rule the first, and the one that was looked for."""
 
-    first: dict[str, Finding] = field(default_factory=dict)
+    first: dict[str, HistoryFinding] = field(default_factory=dict)
     plans: int = 0
-    shown: Finding | None = None
+    shown: HistoryFinding | None = None
 
     @property
     def sentences(self) -> dict[str, str]:
         """What each rule has found first."""
         return {rule: finding.sentence for rule, finding in self.first.items()}
 
-    def note(self, findings: list[Finding]) -> None:
+    def note(self, findings: list[HistoryFinding]) -> None:
         """Take note of what the judge has found when a plan has happened."""
         self.plans += 1
         for finding in findings:
@@ -85,7 +85,7 @@ class PartFindings:
 def _found_of(part: Part, defect: PartDefect) -> PartFindings:
     found, rule = PartFindings(), defect.found_by[0]
 
-    def shows(findings: list[Finding]) -> bool:
+    def shows(findings: list[HistoryFinding]) -> bool:
         declared = [one for one in findings if one.rule == rule and defect.evidence in one.sentence]
         found.shown = found.shown or next(iter(declared), None)
         return found.shown is not None and found.plans >= _LEAST_PLANS
@@ -94,7 +94,7 @@ def _found_of(part: Part, defect: PartDefect) -> PartFindings:
     return found
 
 
-def _look(part: Part, found: PartFindings, enough: Callable[[list[Finding]], bool]) -> None:
+def _look(part: Part, found: PartFindings, enough: Callable[[list[HistoryFinding]], bool]) -> None:
     """Let plans happen until what was found is enough, or all of them have happened."""
 
     def condition(plan: Any) -> bool:

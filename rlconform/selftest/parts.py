@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from rlconform.grpo.finding import Finding
+from rlconform.grpo.history_finding import HistoryFinding
 from rlconform.grpo.queue.queue_judge import QUEUE_RULES, judge_queue
 from rlconform.grpo.rewards.executor_history import EXECUTOR_RULES, judge_executor
 from rlconform.grpo.rewards.row_history import ROW_RULES, judge_rows
@@ -25,7 +25,7 @@ class Part:
     name: str
     rules: Mapping[str, str]  # of the judge, each with what it holds
     plans: SearchStrategy[Any]
-    findings: Callable[[Any], list[Finding]]  # what the judge says when a plan happens
+    findings: Callable[[Any], list[HistoryFinding]]  # what the judge says when a plan happens
 
 
 PARTS = (

@@ -14,6 +14,7 @@ from rlconform.contract import load_requirements
 from rlconform.mutants.async_parts.registry import all_part_defects
 from rlconform.mutants.async_trainer.registry import all_trainer_defects
 from rlconform.mutants.registry import all_mutants
+from rlconform.mutants.router_replay.registry import all_replay_defects
 from rlconform.selftest.evidence import Evidence, MutantSource, evidence_by_section
 from rlconform.selftest.kill_matrix import matrix_of, render_markdown
 from rlconform.selftest.part_trials import MOST_PLANS
@@ -35,6 +36,8 @@ SECTIONS = {
     "PAR": "the in-memory path against the plane, byte by byte",
     "FLOW": "rollouts and training at the same time",
     "ASYNC": "whole groups by their ids, in one partition that is never empty",
+    "R3": "router replay: the experts of each token",
+    "RANK": "what the ranks of a replica owe each other",
     "FAULT": "crashes, pauses and restarts",
     "LOAD": "load and size",
 }
@@ -52,6 +55,9 @@ finds anything.
 The self-test runs the trainer with each defect of `rlconform/mutants/async_trainer`, and judges the
 events that the run writes with `check-run`. [Judge a run from its
 events](check_run.md#the-power-of-the-rules) says what is simulated.
+
+Defects under `check_r3` are those of `rlconform/mutants/router_replay`: a training step with
+[router replay](router_replay.md) runs with each, and `check-r3` judges its trace.
 
 """
 
@@ -192,7 +198,7 @@ def trainer_defects_page() -> str:
     )
     return (
         _ABOUT_DEFECTS
-        + render_rule_matrix(all_trainer_defects())
+        + render_rule_matrix({**all_trainer_defects(), **all_replay_defects()})
         + _ABOUT_PARTS.format(plans=MOST_PLANS, rules=rules)
         + render_rule_matrix(all_part_defects(), PART_RULES)
     )

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 
-from rlconform.grpo.finding import Finding
+from rlconform.grpo.history_finding import HistoryFinding
 from rlconform.grpo.queue.queue_history import OWNER, GetLife, PutLife, QueueHistory
 from rlconform.grpo.queue.trajectory_queue import PutOutcome
 
@@ -25,7 +25,7 @@ QUEUE_RULES = {
 }
 
 
-def judge_queue(history: QueueHistory) -> list[Finding]:
+def judge_queue(history: QueueHistory) -> list[HistoryFinding]:
     """Return what the queue did wrong, [] if nothing."""
     return [
         *_judge_groups(history),
@@ -41,27 +41,27 @@ def judge_queue(history: QueueHistory) -> list[Finding]:
     ]
 
 
-def _judge_groups(history: QueueHistory) -> Iterator[Finding]:
+def _judge_groups(history: QueueHistory) -> Iterator[HistoryFinding]:
     got = history.got()
     seen = Counter(chain((g for get in history.gets for g in get.groups), history.dropped))
     puts = {put.group: put for put in history.puts}
     for group in seen.keys() - puts.keys():
         wrong = f"expected groups that were put; got {group}"
-        yield Finding(GROUPS, wrong, (got.get(group, group),))
+        yield HistoryFinding(GROUPS, wrong, (got.get(group, group),))
     for group, put in puts.items():
         proof = tuple(get for get in history.gets if group in get.groups)[:9]
         if put.outcome is PutOutcome.ACCEPTED and not seen[group]:
             wrong = f"expected {group}, which was accepted, to be got or dropped; got neither"
-            yield Finding(GROUPS, wrong, (put,))
+            yield HistoryFinding(GROUPS, wrong, (put,))
         elif seen[group] > 1:
             wrong = f"expected {group} to be got or dropped once; got it {seen[group]} times"
-            yield Finding(GROUPS, wrong, (put, *proof))
+            yield HistoryFinding(GROUPS, wrong, (put, *proof))
         elif seen[group] and put.outcome not in {None, PutOutcome.ACCEPTED}:
             wrong = f"expected {group}, which was refused, not to be got; got it"
-            yield Finding(GROUPS, wrong, (put, *proof))
+            yield HistoryFinding(GROUPS, wrong, (put, *proof))
 
 
-def _judge_order(history: QueueHistory) -> Iterator[Finding]:
+def _judge_order(history: QueueHistory) -> Iterator[HistoryFinding]:
     """Groups of one producer come to each consumer in their order.
 
     What one consumer gives back another one may get first, so then only a single one has an order.
@@ -78,17 +78,17 @@ def _judge_order(history: QueueHistory) -> Iterator[Finding]:
             for (before, first), (after, second) in pairwise(of_producer):
                 if place[before] > place[after]:
                     wrong = f"expected {after} before {before}, which was put later; got it after"
-                    yield Finding(ORDER, wrong, (first, second))
+                    yield HistoryFinding(ORDER, wrong, (first, second))
                     return
 
 
-def _judge_batch(history: QueueHistory, get: GetLife) -> Iterator[Finding]:
+def _judge_batch(history: QueueHistory, get: GetLife) -> Iterator[HistoryFinding]:
     if get.ended is None or get.cancelled or get.end_marker:
         return
     closing = history.closed is not None and history.closed <= get.ended
     if len(get.groups) > get.most or (len(get.groups) < get.least and not closing):
         wrong = f"expected {get.least} to {get.most} groups; got {len(get.groups)}"
-        yield Finding(BOUNDS, wrong, (get,))
+        yield HistoryFinding(BOUNDS, wrong, (get,))
     puts = {put.group: put for put in history.puts}
     for group in get.groups:
         if group in puts and _is_old(history, puts[group], get.version):
@@ -97,10 +97,10 @@ def _judge_batch(history: QueueHistory, get: GetLife) -> Iterator[Finding]:
                 f"{history.limits.max_staleness} versions old; got {group} of version "
                 f"{puts[group].start}"
             )
-            yield Finding(BOUNDS, wrong, (puts[group], get))
+            yield HistoryFinding(BOUNDS, wrong, (puts[group], get))
 
 
-def _judge_capacity(history: QueueHistory) -> Iterator[Finding]:
+def _judge_capacity(history: QueueHistory) -> Iterator[HistoryFinding]:
     """No more groups than agreed are surely in the queue."""
     if history.gave_back:
         return  # what is given back may exceed the capacity
@@ -112,11 +112,11 @@ def _judge_capacity(history: QueueHistory) -> Iterator[Finding]:
             wrong = (
                 f"expected at most {history.limits.capacity} groups in the queue; got {len(held)}"
             )
-            yield Finding(BOUNDS, wrong, tuple(held[:10]))
+            yield HistoryFinding(BOUNDS, wrong, tuple(held[:10]))
             return
 
 
-def _judge_refusal(history: QueueHistory, put: PutLife) -> Iterator[Finding]:
+def _judge_refusal(history: QueueHistory, put: PutLife) -> Iterator[HistoryFinding]:
     """Refusals have a cause: no room, too old, or closed."""
     if put.ended is None:
         return
@@ -137,45 +137,45 @@ def _judge_refusal(history: QueueHistory, put: PutLife) -> Iterator[Finding]:
             wrong = f"expected an answer to {name}, which nobody cancelled; got it withdrawn"
         case PutOutcome.ACCEPTED if history.closed and put.asked > _is_closed_by(history):
             wrong = f"expected {name} to be refused after the end; got it accepted"
-            yield Finding(ENDS, wrong, (put,))
+            yield HistoryFinding(ENDS, wrong, (put,))
             return
         case _:
             return
-    yield Finding(BOUNDS, wrong, (put,))
+    yield HistoryFinding(BOUNDS, wrong, (put,))
 
 
-def _judge_drops(history: QueueHistory) -> Iterator[Finding]:
+def _judge_drops(history: QueueHistory) -> Iterator[HistoryFinding]:
     puts = {put.group: put for put in history.puts}
     for group in history.dropped:
         if group in puts and not _may_be_old(history, puts[group], float("inf")):
             wrong = f"expected {group} to be kept, as it is never too old; got it dropped"
-            yield Finding(BOUNDS, wrong, (puts[group],))
+            yield HistoryFinding(BOUNDS, wrong, (puts[group],))
 
 
-def _judge_unanswered(history: QueueHistory) -> Iterator[Finding]:
+def _judge_unanswered(history: QueueHistory) -> Iterator[HistoryFinding]:
     calls: Iterable[PutLife | GetLife] = chain(history.puts, history.gets)
     for call in calls:
         if call.ended is None:
             kind = f"put of {call.group}" if isinstance(call, PutLife) else "get"
             wrong = f"expected an answer to the {kind}; got none, though the queue is closed"
-            yield Finding(ENDS, wrong, (call,))
+            yield HistoryFinding(ENDS, wrong, (call,))
 
 
-def _judge_end(history: QueueHistory, get: GetLife) -> Iterator[Finding]:
+def _judge_end(history: QueueHistory, get: GetLife) -> Iterator[HistoryFinding]:
     """The end marker comes after the end, with no groups, and after all of them."""
     if get.ended is None or not get.end_marker:
         return
     if history.closed is None or history.closed > get.ended:
-        yield Finding(ENDS, "expected no end marker before the end; got one", (get,))
+        yield HistoryFinding(ENDS, "expected no end marker before the end; got one", (get,))
     if history.gave_back:
         return  # what is given back may come after another client's end marker
     later = [one for one in history.gets if one.groups and one.asked > get.ended]
     if later:
         wrong = f"expected the end marker after all groups; got it before {later[0].groups}"
-        yield Finding(ENDS, wrong, (get, later[0]))
+        yield HistoryFinding(ENDS, wrong, (get, later[0]))
 
 
-def _judge_waiting_put(history: QueueHistory, put: PutLife) -> Iterator[Finding]:
+def _judge_waiting_put(history: QueueHistory, put: PutLife) -> Iterator[HistoryFinding]:
     """A put doesn't wait for the end while there is room for it."""
     if put.outcome is not PutOutcome.CLOSED or history.closed is None:
         return
@@ -188,10 +188,10 @@ def _judge_waiting_put(history: QueueHistory, put: PutLife) -> Iterator[Finding]
             f"expected the put of {put.group} to get room, with {len(held)} groups at most before "
             "it; got it waiting until the end"
         )
-        yield Finding(ENDS, wrong, (put, *held[:9]))
+        yield HistoryFinding(ENDS, wrong, (put, *held[:9]))
 
 
-def _judge_waiting_get(history: QueueHistory) -> Iterator[Finding]:
+def _judge_waiting_get(history: QueueHistory) -> Iterator[HistoryFinding]:
     """No get waits for the end while there are enough groups for each of those that wait."""
     if history.closed is None or history.gave_back:
         return
@@ -208,7 +208,7 @@ def _judge_waiting_get(history: QueueHistory) -> Iterator[Finding]:
             f"expected a get of {waiting[0].least} groups to be served, with {len(there)} there; "
             "got it waiting until the end"
         )
-        yield Finding(ENDS, wrong, (waiting[0], *there[:9]))
+        yield HistoryFinding(ENDS, wrong, (waiting[0], *there[:9]))
 
 
 def _is_closed_by(history: QueueHistory) -> float:

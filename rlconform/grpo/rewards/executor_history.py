@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, pairwise
 
-from rlconform.grpo.finding import Finding
+from rlconform.grpo.history_finding import HistoryFinding
 from rlconform.grpo.rewards.batching_executor import MOST_LOSSES
 
 ANSWERS, BATCHES, WAITS = "executor_answers", "executor_batches", "executor_waits"
@@ -108,7 +108,7 @@ class ExecutorHistory:
         return {call.runner for call in self.calls if call.end is CallEnd.LOST}
 
 
-def judge_executor(history: ExecutorHistory) -> list[Finding]:
+def judge_executor(history: ExecutorHistory) -> list[HistoryFinding]:
     """Return what the executor did wrong, [] if nothing."""
     return [
         *chain.from_iterable(_judge_end(history, request) for request in history.requests),
@@ -120,7 +120,7 @@ def judge_executor(history: ExecutorHistory) -> list[Finding]:
     ]
 
 
-def _judge_end(history: ExecutorHistory, request: RequestLife) -> Iterator[Finding]:
+def _judge_end(history: ExecutorHistory, request: RequestLife) -> Iterator[HistoryFinding]:
     """Each outcome has its cause in the history."""
     calls = history.calls_of(request.number)
     name, closed = f"request {request.number}", history.closed
@@ -143,7 +143,7 @@ def _judge_end(history: ExecutorHistory, request: RequestLife) -> Iterator[Findi
             wrong = f"expected an answer or a BatchingError of {name}; got another error"
         case _:
             return
-    yield Finding(ANSWERS, wrong, (request, *calls[:8]))
+    yield HistoryFinding(ANSWERS, wrong, (request, *calls[:8]))
 
 
 def _failed_alone(call: RunnerCall) -> bool:
@@ -156,14 +156,14 @@ def _killed_two(calls: Sequence[RunnerCall]) -> bool:
     return len(lost) >= MOST_LOSSES and any(len(call.requests) == 1 for call in lost)
 
 
-def _judge_batches(history: ExecutorHistory) -> Iterator[Finding]:
+def _judge_batches(history: ExecutorHistory) -> Iterator[HistoryFinding]:
     """First calls are full, or began with a request that had waited; no runner has too many."""
     limits, seen = history.limits, set[int]()
     by_number = {request.number: request for request in history.requests}
     for place, call in enumerate(history.calls):
         if not 1 <= len(call.requests) <= limits.largest_batch:
             wrong = f"expected batches of 1 to {limits.largest_batch} requests; got {call.requests}"
-            yield Finding(BATCHES, wrong, (call,))
+            yield HistoryFinding(BATCHES, wrong, (call,))
         first, new = by_number[call.requests[0]], not seen.intersection(call.requests)
         due = first.submitted + limits.wait_s
         closed = history.closed is not None and history.closed <= call.made
@@ -175,7 +175,7 @@ def _judge_batches(history: ExecutorHistory) -> Iterator[Finding]:
                 f"waited {limits.wait_s:g} s; got {call.requests} after "
                 f"{call.made - first.submitted:.3f} s"
             )
-            yield Finding(BATCHES, wrong, (first, call))
+            yield HistoryFinding(BATCHES, wrong, (first, call))
         seen.update(call.requests)
         same = [one for one in history.calls[: place + 1] if one.runner == call.runner]
         running = [one for one in same if one.ended is None or one.ended > call.made]
@@ -184,17 +184,17 @@ def _judge_batches(history: ExecutorHistory) -> Iterator[Finding]:
                 f"expected at most {limits.batches_per_runner} batches at runner {call.runner}; "
                 f"got {len(running)}"
             )
-            yield Finding(BATCHES, wrong, tuple(running[:10]))
+            yield HistoryFinding(BATCHES, wrong, tuple(running[:10]))
         lost = [one for one in same if one.end is CallEnd.LOST and _before(one.ended, call.made)]
         if new and lost:
             wrong = (
                 f"expected no further batch for runner {call.runner}, which is lost; got "
                 f"{call.requests}"
             )
-            yield Finding(BATCHES, wrong, (lost[0], call))
+            yield HistoryFinding(BATCHES, wrong, (lost[0], call))
 
 
-def _judge_order(history: ExecutorHistory) -> Iterator[Finding]:
+def _judge_order(history: ExecutorHistory) -> Iterator[HistoryFinding]:
     """Requests enter calls in the order of their ``submit``."""
     place = {request.number: index for index, request in enumerate(history.requests)}
     firsts: dict[int, RunnerCall] = {}
@@ -204,31 +204,31 @@ def _judge_order(history: ExecutorHistory) -> Iterator[Finding]:
     for before, after in pairwise(firsts):
         if place[before] > place[after]:
             wrong = f"expected request {after} to run before {before}, which came later; got after"
-            yield Finding(BATCHES, wrong, (firsts[before], firsts[after]))
+            yield HistoryFinding(BATCHES, wrong, (firsts[before], firsts[after]))
             return
 
 
-def _judge_runs(history: ExecutorHistory, request: RequestLife) -> Iterator[Finding]:
+def _judge_runs(history: ExecutorHistory, request: RequestLife) -> Iterator[HistoryFinding]:
     """A request runs again only after an error, and not once its client has gone."""
     calls, gone = history.calls_of(request.number), request.given_up
     again = [call for call in calls[:-1] if call.end is CallEnd.ANSWERED]
     if again:
         wrong = f"expected request {request.number} to run once; got another call after its answer"
-        yield Finding(BATCHES, wrong, (request, *calls[:8]))
+        yield HistoryFinding(BATCHES, wrong, (request, *calls[:8]))
     killed = [call for call in calls if call.end is CallEnd.LOST]
     if len(killed) > MOST_LOSSES:
         wrong = (
             f"expected request {request.number} to fail when {MOST_LOSSES} runners were lost with "
             f"it; got {len(killed)} lost"
         )
-        yield Finding(BATCHES, wrong, (request, *killed[:9]))
+        yield HistoryFinding(BATCHES, wrong, (request, *killed[:9]))
     late = [call for call in calls if gone is not None and _before(gone, call.made)]
     if late:
         wrong = f"expected request {request.number} to leave its batch when cancelled; got it run"
-        yield Finding(BATCHES, wrong, (request, late[0]))
+        yield HistoryFinding(BATCHES, wrong, (request, late[0]))
 
 
-def _judge_places(history: ExecutorHistory) -> Iterator[Finding]:
+def _judge_places(history: ExecutorHistory) -> Iterator[HistoryFinding]:
     """No more requests than agreed have a place and no call."""
     limit = history.limits.queue
     for request in history.requests:
@@ -237,7 +237,7 @@ def _judge_places(history: ExecutorHistory) -> Iterator[Finding]:
         queued = [one for one in history.requests if _is_queued(history, one, moment)]
         if len(queued) > limit:
             wrong = f"expected at most {limit} requests in the queue; got {len(queued)}"
-            yield Finding(WAITS, wrong, tuple(queued[:10]))
+            yield HistoryFinding(WAITS, wrong, tuple(queued[:10]))
             return
 
 
@@ -250,7 +250,7 @@ def _is_queued(history: ExecutorHistory, request: RequestLife, moment: float) ->
     return placed and all(end > moment for end in ends)
 
 
-def _judge_wait(history: ExecutorHistory, request: RequestLife) -> Iterator[Finding]:
+def _judge_wait(history: ExecutorHistory, request: RequestLife) -> Iterator[HistoryFinding]:
     """A request waits for others as long as agreed, and for what the runners do meanwhile."""
     if (idle := _idle_since_due(history, request)) > _ROUNDING_S:
         wrong = (
@@ -258,7 +258,7 @@ def _judge_wait(history: ExecutorHistory, request: RequestLife) -> Iterator[Find
             f"{history.limits.wait_s:g} s; got it waiting while no runner did anything for "
             f"{idle:.3f} s"
         )
-        yield Finding(WAITS, wrong, (request, history.calls_of(request.number)[0]))
+        yield HistoryFinding(WAITS, wrong, (request, history.calls_of(request.number)[0]))
     if request.ended is None:
         return  # reported as one without an outcome
     if request.end is RequestEnd.CANCELLED and request.given_up is not None:
@@ -270,7 +270,7 @@ def _judge_wait(history: ExecutorHistory, request: RequestLife) -> Iterator[Find
             f"expected an outcome of request {request.number} by {due:.3f} s; got it at "
             f"{request.ended:.3f} s"
         )
-        yield Finding(WAITS, wrong, (request, *history.calls_of(request.number)[:8]))
+        yield HistoryFinding(WAITS, wrong, (request, *history.calls_of(request.number)[:8]))
 
 
 def _idle_since_due(history: ExecutorHistory, request: RequestLife) -> float:

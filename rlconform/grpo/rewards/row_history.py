@@ -17,7 +17,7 @@ from itertools import chain
 from math import isfinite
 
 from rlconform.events.schema import RewardFailureCause
-from rlconform.grpo.finding import Finding
+from rlconform.grpo.history_finding import HistoryFinding
 from rlconform.grpo.rewards.base import Reward, RewardRequest
 from rlconform.grpo.rewards.outcome import FailedReward, RewardOutcome
 from rlconform.grpo.tasks import Problem, Split
@@ -66,7 +66,7 @@ class ScoredRow:
     outcome: RewardOutcome | None = None
 
 
-def judge_rows(rows: Sequence[ScoredRow], empty_reward: float) -> list[Finding]:
+def judge_rows(rows: Sequence[ScoredRow], empty_reward: float) -> list[HistoryFinding]:
     """Return what the loop did wrong, [] if nothing."""
     return list(
         chain(
@@ -76,7 +76,7 @@ def judge_rows(rows: Sequence[ScoredRow], empty_reward: float) -> list[Finding]:
     )
 
 
-def _judge_outcome(row: ScoredRow, empty_reward: float) -> Iterator[Finding]:
+def _judge_outcome(row: ScoredRow, empty_reward: float) -> Iterator[HistoryFinding]:
     match row.outcome:
         case None:
             wrong = f"expected an outcome of {row.sample_id}; got none"
@@ -106,14 +106,14 @@ def _judge_outcome(row: ScoredRow, empty_reward: float) -> Iterator[Finding]:
             )
         case _:
             return
-    yield Finding(OUTCOMES, wrong, (row,))
+    yield HistoryFinding(OUTCOMES, wrong, (row,))
 
 
 def _is_last_given(row: ScoredRow, got: Reward) -> bool:
     return bool(row.given) and got == row.given[-1]
 
 
-def _judge_requests(row: ScoredRow) -> Iterator[Finding]:
+def _judge_requests(row: ScoredRow) -> Iterator[HistoryFinding]:
     attempts = [request.attempt for request in row.asked]
     expected = list(range(row.given_up + 1)) if row.has_text else []
     twice = [attempt for attempt, count in Counter(attempts).items() if count > 1]
@@ -129,20 +129,20 @@ def _judge_requests(row: ScoredRow) -> Iterator[Finding]:
     else:
         yield from _judge_metadata(row)
         return
-    yield Finding(REQUESTS, wrong, (row,))
+    yield HistoryFinding(REQUESTS, wrong, (row,))
 
 
-def _judge_metadata(row: ScoredRow) -> Iterator[Finding]:
+def _judge_metadata(row: ScoredRow) -> Iterator[HistoryFinding]:
     """Each request says what this row is."""
     for request in row.asked:
         if request.split != row.split:
             wrong = f"expected a row of {row.split}; got {request.sample_id} as one of " + (
                 request.split
             )
-            yield Finding(REQUESTS, wrong, (row,))
+            yield HistoryFinding(REQUESTS, wrong, (row,))
         if request.problem != row.problem:
             wrong = (
                 f"expected problem {row.problem.uid!r} for {row.sample_id}; got "
                 f"{request.problem.uid!r}"
             )
-            yield Finding(REQUESTS, wrong, (row,))
+            yield HistoryFinding(REQUESTS, wrong, (row,))

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from rlconform.grpo.finding import Finding
+from rlconform.grpo.history_finding import HistoryFinding
 from rlconform.grpo.rewards.executor_history import ANSWERS, WAITS
 from rlconform.mutants.async_parts.part_defect import PartDefect
 from rlconform.mutants.async_parts.registry import all_part_defects
 from rlconform.mutants.async_trainer.registry import all_trainer_defects
+from rlconform.mutants.router_replay.registry import all_replay_defects
 from rlconform.selftest.classify import GOOD, TrialOutcome, TrialResult
 from rlconform.selftest.defect_trials import all_defects, defect_cases
 from rlconform.selftest.kill_matrix import DefectTable, matrix_of, render_html
@@ -30,12 +31,12 @@ DROPS = DEFECTS["drops_when_full"]
 FORGETS = DEFECTS["batch_of_a_lost_runner_forgotten"]
 
 
-def found(*findings: Finding, shown: Finding | None = None) -> PartFindings:
+def found(*findings: HistoryFinding, shown: HistoryFinding | None = None) -> PartFindings:
     """What a trial has found."""
     return PartFindings({one.rule: one for one in findings}, plans=1, shown=shown)
 
 
-LOST = Finding(ANSWERS, "expected an outcome of request 0; got none", ("request 0",))
+LOST = HistoryFinding(ANSWERS, "expected an outcome of request 0; got none", ("request 0",))
 
 
 def test_the_catalogue_is_large_and_every_rule_has_a_defect() -> None:
@@ -60,7 +61,7 @@ def test_every_defect_is_found_as_declared_and_no_right_part_is(case: PartCase) 
 def test_a_defect_is_tried_on_its_own_part_beside_the_runs() -> None:
     cases = defect_cases({one.name: one for one in (DROPS, FORGETS)}, right=False)
     assert [case.name for case in cases] == [DROPS.name, FORGETS.name]
-    assert {*DEFECTS, *all_trainer_defects()} == {*all_defects()}
+    assert {*DEFECTS, *all_trainer_defects(), *all_replay_defects()} == {*all_defects()}
     parts = [case.part.name for case in part_cases({"one": DROPS, "two": FORGETS}, right=False)]
     assert parts == ["trajectory queue", "batching executor"]
     assert len(part_cases({}, right=True)) == len(PARTS)
@@ -74,10 +75,10 @@ def test_a_defect_is_tried_on_its_own_part_beside_the_runs() -> None:
         (found(LOST), TrialOutcome.KILLED_FOR_OTHER_REASON),
         (found(LOST, shown=replace(LOST, proof=())), TrialOutcome.KILLED_FOR_OTHER_REASON),
         (
-            found(LOST, Finding("queue_order", "expected", (1,)), shown=LOST),
+            found(LOST, HistoryFinding("queue_order", "expected", (1,)), shown=LOST),
             TrialOutcome.KILLED_BY_OTHERS_TOO,
         ),
-        (found(LOST, Finding(WAITS, "expected", (1,)), shown=LOST), TrialOutcome.KILLED),
+        (found(LOST, HistoryFinding(WAITS, "expected", (1,)), shown=LOST), TrialOutcome.KILLED),
     ],
     ids=lambda one: one.name if isinstance(one, TrialOutcome) else "",
 )

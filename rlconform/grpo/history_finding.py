@@ -1,4 +1,4 @@
-"""``Finding``: what a judge of a recorded history objects to."""
+"""``HistoryFinding``: what a judge of a recorded history objects to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Finding:
+class HistoryFinding:
     """One violation of a rule, with the parts of the history that show it."""
 
     rule: str
