@@ -2,6 +2,7 @@
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
 ``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
+``slurm`` recipes on an emulated cluster,
 ``certify`` one certification;
 ``docs`` renews the generated pages.
 """
@@ -35,6 +36,9 @@ SLOW = (
     "tests/unit/grpo",
     "tests/unit/selftest",
 )
+
+#: Folders of ``tests/e2e`` with sessions of their own.
+OWN_SESSIONS = tuple(f"--ignore=tests/e2e/{name}" for name in ("chaos", "megatron", "slurm"))
 
 #: Packages whose docstrings have examples that run in one process.
 DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
@@ -91,8 +95,7 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    own = ("--ignore=tests/e2e/chaos", f"--ignore={MEGATRON_TESTS}")
-    session.run("pytest", "tests/e2e", *own, *session.posargs)
+    session.run("pytest", "tests/e2e", *OWN_SESSIONS, *session.posargs)
 
 
 @nox.session
@@ -118,6 +121,18 @@ def megatron(session: nox.Session) -> None:
     """Policies on Megatron-core, on the CPU: all layouts, parity, failures, checkpoints."""
     install(session, "dev", "tq", "megatron")
     session.run("pytest", MEGATRON_TESTS, "--durations", "10", *session.posargs)
+
+
+@nox.session
+def slurm(session: nox.Session) -> None:
+    """Recipes' tiny twins on a real Slurm of two nodes in namespaces, as root.
+
+    ``nox -s slurm -- -m slurm_ci`` runs the part for CI, under six minutes.
+    """
+    session.run("bash", "ci/slurm_packages.sh", external=True)
+    session.run("bash", "ci/system_packages.sh", external=True)
+    install(session, "dev", "tq", "mooncake", "grpo")
+    session.run("pytest", "tests/e2e/slurm", *session.posargs)
 
 
 @nox.session

@@ -6,7 +6,8 @@
 
 A local Ray has its own folder and namespace, no dashboard, and ignores clusters named in the
 environment, so several can run on one machine. If the environment variable ``RLCONFORM_RAY`` holds
-an address, this process connects to the Ray there, which was started for several runs.
+an address, this process connects to the Ray there: one that was started for several runs, or a
+cluster's (``--ray-address``), whose token is in ``RAY_AUTH_TOKEN``.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
         # Ray's sockets are in this folder, and a socket's path may have 107 bytes: keep it short.
         home = tempfile.gettempdir()
         folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
-    environment = _set_environment(_ENVIRONMENT)
+    environment = _set_environment(environment_for(shared))
     runtime = RayRuntime(folder, joined=bool(shared), _environment=environment)
     atexit.register(runtime.close)
     if shared:
@@ -130,6 +131,16 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
         raise PlaneUnavailable(f"Ray did not start, in two tries: {late}") from late
     runtime._servers = _children_except(others)
     return runtime
+
+
+def environment_for(shared: str | None) -> dict[str, str | None]:
+    """Return the environment variables of a local Ray, or of one at an address.
+
+    The latter may ask for a token, which stays in the environment.
+    """
+    if shared and os.environ.get("RAY_AUTH_TOKEN"):
+        return _ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
+    return _ENVIRONMENT
 
 
 def find_actor(name: str, namespace: str) -> Any:

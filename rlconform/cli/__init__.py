@@ -15,6 +15,7 @@ from rlconform.cli import (
     check_run,
     diff,
     events,
+    launch,
     matrix,
     requirements,
     self_test,
@@ -54,6 +55,8 @@ app.command("waivers", epilog=waivers.EPILOG)(waivers.waivers)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
+app.command("launch", epilog=launch.EPILOG)(launch.launch)
+app.command("judge", epilog=launch.JUDGE_EPILOG)(launch.judge)
 app.command("check-metrics", epilog=check_metrics.EPILOG)(check_metrics.check_metrics)
 app.command("check-run", epilog=check_run.EPILOG)(check_run.check_run)
 app.command("check-r3", epilog=check_r3.EPILOG)(check_r3.check_r3)

@@ -29,6 +29,7 @@ from rlconform.certify.report.waivers import load_waivers
 from rlconform.certify.target import check_target_name
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
+from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import LEVELS, ConfigError, Level
 
 EPILOG = (
@@ -81,6 +82,7 @@ def certify(
     max_failures: Annotated[
         int | None, typer.Option(help="Stop after this many broken checks of MUSTs.", min=1)
     ] = None,
+    ray_address: RayAddress = None,
     sign: Annotated[
         Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
     ] = None,
@@ -93,6 +95,7 @@ def certify(
 ) -> None:
     """Run the contract against a plane and write a certificate. Default: a reference plane."""
     console = new_console()
+    use_ray_at(ray_address)
     target = target or ("memory" if level in {None, "unit"} else "ray_store")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rlconform.grpo.router_replay.check import TraceVerdict, check_trace
 from rlconform.grpo.router_replay.trace_records import read_trace
+from rlconform.mutants.defect import Defect
 from rlconform.selftest.classify import TrialOutcome, TrialResult
 
 if TYPE_CHECKING:  # these import the trainer, which takes seconds
@@ -45,9 +46,15 @@ class ReplayCase:
             return judge_replay(self.defect, _judged(folder), end, time.monotonic() - began)
 
 
-def replay_cases(defects: Mapping[str, ReplayDefect], *, right: bool) -> list[ReplayCase]:
-    """Return a case for each defect and, if wanted, each right step."""
-    cases = [ReplayCase(name, one.when, one) for name, one in defects.items()]
+def replay_cases(defects: Mapping[str, Defect], *, right: bool) -> list[ReplayCase]:
+    """Return a case for each defect of router replay and, if wanted, each right step."""
+    from rlconform.mutants.router_replay.defect import ReplayDefect  # noqa: PLC0415
+
+    cases = [
+        ReplayCase(name, one.when, one)
+        for name, one in defects.items()
+        if isinstance(one, ReplayDefect)
+    ]
     if right:
         from rlconform.grpo.simulation.replay_step import REPLAY_SCENARIOS  # noqa: PLC0415
 

@@ -15,7 +15,7 @@ from typing import Any
 from ray.exceptions import RayActorError, RayTaskError
 
 from rlconform.grpo.failures import WorkerDied, first_line
-from rlconform.grpo.rewards.batching_executor import RunnerLost
+from rlconform.grpo.rewards.batch_runner import RunnerLost
 from rlconform.grpo.rewards.reward_model import RowScore, RowToScore
 from rlconform.grpo.workers.worker_group import fetch
 

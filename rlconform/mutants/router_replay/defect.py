@@ -11,13 +11,12 @@ The step is real but for its routes: see ``rlconform.grpo.simulation.replay_step
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlconform.grpo.simulation.replay_step import ReplayScenario
-from rlconform.mutants.async_trainer.defect import planted
+from rlconform.mutants.defect import Defect, planted
 from rlconform.mutants.mutant import mutant_name
 
 #: Errors with which a defect may end its step; the trace is judged all the same.
@@ -25,29 +24,10 @@ _ENDS = (RuntimeError, LookupError, ValueError)
 
 
 @dataclass(frozen=True)
-class ReplayDefect:
-    """A class of router replay with one defect.
+class ReplayDefect(Defect):
+    """A class of router replay with one defect; ``when`` is the step that shows it."""
 
-    Attributes:
-        broken: The class; its base is the real class that it replaces.
-        evidence: Text that a sentence of ``check-r3`` must contain.
-        seen: The field failures that it comes from.
-        when: The step that shows it.
-    """
-
-    name: str
-    broken: type
-    evidence: str
-    seen: str
     when: ReplayScenario
-    found_by: tuple[str, ...] = ("check_r3",)
-    may: tuple[str, ...] = ()
-    hidden: str = ""
-
-    @property
-    def rationale(self) -> str:
-        """What the trainer does wrong."""
-        return inspect.getdoc(self.broken) or ""
 
     def write_trace(self, folder: Path) -> str:
         """Run the step with the defect; return the error with which it ended, or ""."""
@@ -64,6 +44,8 @@ def replay_defect(evidence: str, *, seen: str, options: str = "") -> Callable[[t
 
     def decorate(broken: type) -> ReplayDefect:
         scenario = ReplayScenario(tuple(options.split()))
-        return ReplayDefect(mutant_name(broken.__name__), broken, evidence, seen, scenario)
+        return ReplayDefect(
+            mutant_name(broken.__name__), broken, ("check_r3",), evidence, (), seen, "", scenario
+        )
 
     return decorate

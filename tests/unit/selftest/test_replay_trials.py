@@ -13,6 +13,7 @@ from rlconform.mutants.async_trainer.registry import all_trainer_defects
 from rlconform.mutants.router_replay.defect import ReplayDefect
 from rlconform.mutants.router_replay.registry import all_replay_defects
 from rlconform.selftest.classify import GOOD, TrialOutcome
+from rlconform.selftest.defect_trials import all_defects, defect_cases, run_defect_cases
 from rlconform.selftest.replay_trials import (
     CHECK_R3,
     judge_replay,
@@ -20,7 +21,6 @@ from rlconform.selftest.replay_trials import (
     replay_cases,
 )
 from rlconform.selftest.rule_matrix import RULES, render_rule_matrix, rule_lines
-from rlconform.selftest.trainer_trials import run_trainer_cases, trainer_cases, trainer_defects
 
 DEFECTS = all_replay_defects()
 SHIFTED = DEFECTS["routes_shifted_by_one"]
@@ -29,7 +29,7 @@ SHIFTED = DEFECTS["routes_shifted_by_one"]
 def test_the_catalogue_says_where_each_defect_comes_from() -> None:
     assert len(DEFECTS) >= 14
     assert not DEFECTS.keys() & all_trainer_defects().keys()
-    assert trainer_defects() == {**all_trainer_defects(), **DEFECTS}
+    assert DEFECTS.items() <= all_defects().items()
     for defect in DEFECTS.values():
         assert defect.rationale
         assert defect.seen
@@ -72,10 +72,11 @@ def test_verdicts_of_trials() -> None:
 
 def test_the_self_test_tries_defects_and_right_steps() -> None:
     chosen = {SHIFTED.name: SHIFTED}
-    cases = [case for case in trainer_cases(chosen, right=True) if case.name[:4] != "run "]
+    others = ("run ", "part ")
+    cases = [case for case in defect_cases(chosen, right=True) if not case.name.startswith(others)]
     assert [case.name for case in cases] == [SHIFTED.name, *(f"step {n}" for n in REPLAY_SCENARIOS)]
     assert replay_cases(chosen, right=False) == cases[:1]
-    (killed,) = run_trainer_cases(cases[:1], lambda _: None)
+    (killed,) = run_defect_cases(cases[:1], lambda _: None)
     assert killed.kind is TrialOutcome.KILLED
     (line,) = rule_lines(chosen, [killed])
     assert [cell.kind for cell in line.cells].count("sole") == 1

@@ -22,7 +22,7 @@ from megatron.core.transformer.transformer_block import (
     TransformerBlockSubmodules,
     get_num_layers_to_build,
 )
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from rlconform.contract import ConfigError
@@ -47,6 +47,16 @@ class RankNorm(nn.RMSNorm):
     ) -> None:
         super().__init__(hidden_size, eps=eps)
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Norm ``x`` (..., hidden_size) step by step, as transformers does.
+
+        With ``nn.RMSNorm`` on an H100 (torch 2.11) gradient norms were 2 to 1,500 times those of
+        the torch worker, with the same losses; torch's fused CUDA kernel is the suspect.
+        """
+        wide = x.float()
+        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + (self.eps or 0.0))
+        return self.weight * normed.to(x.dtype)
 
 
 def transformer_config(
