@@ -27,6 +27,13 @@ SETTINGS = {
         ),
     ),
     "Qwen3-MoE, packed": ("tiny_moe_copy", ("policy.packing.mode=sequence_packing",)),
+    "Qwen3-MoE, router replay, recomputed": (
+        "tiny_moe_copy",
+        (
+            "policy.router_replay.enabled=true",
+            "policy.megatron_cfg.activation_checkpointing=true",
+        ),
+    ),
 }
 
 
