@@ -115,6 +115,7 @@ def canary_rows(config: MasterConfig, lengths: list[int]) -> Tensor:
 #: What each rank imports.
 MODULES = ("transformers", "megatron.core.models.gpt", "rlconform.grpo.workers.plane_policy_worker")
 CPU_COMPAT = Path(__file__).with_name("cpu_compat.py")
+PLANTED_ORDERS = Path(__file__).with_name("planted_orders.py")
 
 
 class CpuRank(PlanePolicyWorker):
@@ -122,6 +123,8 @@ class CpuRank(PlanePolicyWorker):
 
     ``test_failures`` breaks a rank by ``break_passes``, ``test_replay`` by ``plant``.
     """
+
+    orders = str(PLANTED_ORDERS)
 
     def __init__(self, rank: int, world: int, device: str, compat: str = str(CPU_COMPAT)) -> None:
         import runpy
@@ -143,50 +146,10 @@ class CpuRank(PlanePolicyWorker):
             policy.model.register_forward_pre_hook(fail)
 
     def plant(self, defect: str) -> None:
-        """Give router replay of this process a defect, or none for ""."""
-        from rlconform.grpo.router_replay.megatron import MegatronReplayer as Replayer
+        """Give router replay of this process a defect of ``planted_orders``, or none for ""."""
+        import runpy
 
-        right = vars(Replayer).get("right")
-        if right is None:
-            right = {
-                name: vars(Replayer)[name] for name in ("order_of_rank", "forward", "backward")
-            }
-            Replayer.right = right  # type: ignore[attr-defined]
-        for name, method in right.items():
-            setattr(Replayer, name, method)
-
-        def rows_first(self: Any, order: Any) -> Any:
-            layout, self._layout = self._layout, "packed"
-            try:
-                return right["order_of_rank"](self, order)
-            finally:
-                self._layout = layout
-
-        def next_part(self: Any, order: Any) -> Any:
-            rank, self._tp_rank = self._tp_rank, (self._tp_rank + 1) % self._parts
-            try:
-                return right["order_of_rank"](self, order)
-            finally:
-                self._tp_rank = rank
-
-        def first_layers(self: Any, *args: Any) -> Any:
-            self._layers = list(range(len(self._layers)))
-            return right["forward"](self, *args)
-
-        def newest_first(self: Any) -> Any:
-            for router in self._instances:
-                router.replay_backward_list.insert(0, router.replay_backward_list.pop())
-            return right["backward"](self)
-
-        planted = {
-            "rows first": ("order_of_rank", rows_first),
-            "next part": ("order_of_rank", next_part),
-            "first layers": ("forward", first_layers),
-            "newest first": ("backward", newest_first),
-        }
-        if defect:
-            name, method = planted[defect]
-            setattr(Replayer, name, method)
+        runpy.run_path(self.orders)["plant"](defect)
 
     def routers(self) -> list[int]:
         """Return the number of routes that each router of this process has left."""
