@@ -9,15 +9,22 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import ContractViolation, expect_equal, expect_rejection
+from rlconform.certify.assertions.expect import (
+    ContractViolation,
+    expect_equal,
+    expect_objects,
+    expect_rejection,
+)
 from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import DataPlaneClient
+from rlconform.contract import DataPlaneClient, Target
+from rlconform.wire import object_array
 
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -135,6 +142,31 @@ def test_a_close_gives_back_no_claims_and_takes_no_rows_along(
     expect_equal(sorted(staying.claim("train").sample_ids), rest, "rows that it had not claimed")
     for view in (part, staying):
         view.expect_labeled([*IDS, "own0", "own1"])
+
+
+@requirement("LIFE-02")
+def test_a_client_that_joins_after_a_close_replaces_no_rows_of_the_one_that_left(
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient], target: Target
+) -> None:
+    """Planes that number their clients, and rows by client, may use a number again."""
+    ids = {who: [f"{who}{n}" for n in range(3)] for who in ("leaves", "joins")}
+    logs = {who: [[{"role": who, "content": f"{i} " * 2000}] for i in ids[who]] for who in ids}
+    wide = {who: torch.full((3, 1 << 15), float(n)) for n, who in enumerate(ids)}
+    objects = False
+    for who, own in ids.items():
+        view = part.via(new_actor())
+        view.put_labeled(own, tags=[{"by": who}] * 3)
+        view.put(own, y=wide[who])
+        objects = put_unless_refused(view, target, own, z=object_array(logs[who]))
+        if who == "leaves":
+            view.client.close()
+    for who, own in ids.items():
+        part.expect_labeled(own)
+        part.expect_rows(own, y=list(wide[who]))
+        if objects:
+            expect_objects(part.get(own, "z"), "z", logs[who])
+    tags = {i: {"by": who} for who, own in ids.items() for i in own}
+    expect_equal(tags_by_id(part.claim("train")), tags, "tags of both clients' rows")
 
 
 @requirement("LIFE-06")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 
+import pytest
+
 from rlconform.certify.assertions.expect import (
     expect,
     expect_equal,
@@ -143,12 +145,19 @@ def test_rows_of_a_claim_that_timed_out_are_there_for_other_ranks(part: Partitio
 
 
 @requirement("CLAIM-05")
-def test_a_claim_is_served_before_an_older_one_that_needs_more(part: PartitionUnderTest) -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["rows_first", "claim_first"])
+def test_a_claim_is_served_before_an_older_one_that_needs_more(
+    part: PartitionUnderTest, waits: bool
+) -> None:
     """Planes that serve the claims of a task strictly in turn block all behind the first."""
     older = BackgroundCall(lambda: part.claim(batch_size=4, blocking=True), "the older claim")
     expect_waiting(older, part, "four rows", "an answer with no row ready")
-    part.put_labeled(["r0", "r1"])
+    if not waits:
+        part.put_labeled(["r0", "r1"])
     newer = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the newer claim")
+    if waits:
+        expect_waiting(newer, part, "two rows", "an answer with no row ready")
+        part.put_labeled(["r0", "r1"])
     expect_ids(newer.result(part.timeouts.settle), ["r0", "r1"], "the two ready rows")
     part.put_labeled(["r2", "r3", "r4", "r5"])
     expect_ids(older.result(part.timeouts.settle), ["r2", "r3", "r4", "r5"], "the next four")
