@@ -93,10 +93,10 @@ def ClaimLeavesEachRankItsLastRow(claim: MethodCall) -> KVBatchMeta:
     meta = claim(batch_size=1 << 20)
     rows = find_rows(claim.plane._engine, claim.partition_id, meta.sample_ids)
     for row in rows:
-        owners.setdefault(row, ranks[row.age % len(ranks)] if ranks else rank)
+        owners.setdefault(row, ranks[row.age % len(ranks)] if ranks else None)
     if rank not in ranks:
         ranks.append(rank)
-    last = {owners[row]: row for row in rows if owners[row] != rank}.values()
+    last = {owners[row]: row for row in rows if owners[row] not in {None, rank}}.values()
     mine = [n for n, row in enumerate(rows) if row not in last][: claim.batch_size]
     rest = [row for n, row in enumerate(rows) if n not in mine]
     give_back(partition_of(claim), rest, claim.task_name)

@@ -51,10 +51,10 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
         expect_equal(again, [], f"rows claimed again {LONG_S:g} s after their claim")
     with leaning_on("CLEAR-04"):
         part.expect_labeled(["anew"], "z", version=1)
-    part.put_labeled(IDS[1:2])
-    expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")
     with leaning_on("CLAIM-05"):
         _expect_woken(beside, part)
+    part.put_labeled(IDS[1:2])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")
 
 
 def _start_claim(part: PartitionUnderTest) -> BackgroundCall:
