@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from tensordict import TensorDict
 
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import KVBatchMeta, UnknownSample
+from rlconform.contract import KVBatchMeta, PlaneUnavailable, UnknownSample
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
@@ -155,3 +155,24 @@ class JoinerTakesNumberOfLeaver(RayStoreClient):
             self._put = []
             super().put_samples([f"client at {time.time()}"], self._LEFT, None, [record])
         super().close()
+
+
+@ray_mutant(
+    "LIFE-04", evidence="to attach with bootstrap=False", may_fail="LIFE-01 LIFE-06 CLAIM-16"
+)
+class AttachedPlaceLookedUpOnce(RayStoreClient):
+    """Looks up once in each process where the plane is, so no later plane is found there.
+
+    Clients that keep a connection or an address for the life of their process do so.
+    """
+
+    _place: ClassVar[str] = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        kind, place = type(self), self._connection._controller._actor_id.hex()
+        if not self._owner and (kind._place or place) != place:
+            super().close()
+            raise PlaneUnavailable("the plane at the known place has ended")
+        if not self._owner:
+            kind._place = place

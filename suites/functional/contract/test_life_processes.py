@@ -17,6 +17,7 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
@@ -180,3 +181,26 @@ def test_a_late_client_sees_all_of_a_large_step(
         late.expect_rows(ids, x=[torch.tensor(first), torch.tensor(first + 1)])
     claimed = late.claim(batch_size=len(STEP_IDS)).sample_ids
     expect_equal(len(set(claimed)), len(STEP_IDS), "rows claimed by a late client")
+
+
+@requirement("LIFE-04", ends_plane=True, leans_on=("LIFE-06",))
+def test_a_process_of_the_old_plane_attaches_to_the_new_one(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    """Planes that look up once in each process where the plane is go to the old one."""
+    (worker,) = plane.actors().start(1)
+    try:
+        part.via(worker).put_labeled(IDS)
+        worker.close()
+        plane.renew()
+        new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
+        new.register()
+        new.put_labeled(IDS, version=1)
+        plane.actors().attach_again(worker)
+        view = new.via(worker)
+        view.expect_labeled(IDS, version=1)
+        view.put_labeled(["late"])
+        new.expect_labeled(["late"])
+        expect_ids(view.claim("train"), [*IDS, "late"], "rows of the new plane")
+    finally:
+        worker.end()
