@@ -1,6 +1,8 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
+``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
+``slurm`` recipes on an emulated cluster,
 ``certify`` one certification;
 ``docs`` renews the generated pages.
 """
@@ -35,8 +37,15 @@ SLOW = (
     "tests/unit/selftest",
 )
 
+#: Folders of ``tests/e2e`` with sessions of their own.
+OWN_SESSIONS = tuple(f"--ignore=tests/e2e/{name}" for name in ("chaos", "megatron", "slurm"))
+
 #: Packages whose docstrings have examples that run in one process.
 DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
+
+
+#: They have a session and actors of their own.
+MEGATRON_TESTS = "tests/e2e/megatron"
 
 
 @nox.session
@@ -86,15 +95,44 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", *session.posargs)
+    session.run("pytest", "tests/e2e", *OWN_SESSIONS, *session.posargs)
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """GRPO runs in which a process is killed, stopped or slowed down, or a message is lost."""
+    install(session, "dev", "tq", "grpo")
+    session.run("pytest", "tests/e2e/chaos", *session.posargs)
 
 
 @nox.session
 def smoke(session: nox.Session) -> None:
-    """The part of ``e2e`` that CI runs: under three minutes."""
+    """The part of ``e2e`` and ``chaos`` that CI runs: under three minutes."""
+    session.run("bash", "ci/system_packages.sh", external=True)
+    install(session, "dev", "tq", "mooncake", "megatron")
+    smoke = ("-m", "smoke")
+    selected = (*smoke, "-k", "ray_store", f"--ignore={MEGATRON_TESTS}")
+    session.run("pytest", "tests/e2e", *selected, *session.posargs)
+    session.run("pytest", MEGATRON_TESTS, *smoke, *session.posargs)
+
+
+@nox.session
+def megatron(session: nox.Session) -> None:
+    """Policies on Megatron-core, on the CPU: all layouts, parity, failures, checkpoints."""
+    install(session, "dev", "tq", "megatron")
+    session.run("pytest", MEGATRON_TESTS, "--durations", "10", *session.posargs)
+
+
+@nox.session
+def slurm(session: nox.Session) -> None:
+    """Recipes' tiny twins on a real Slurm of two nodes in namespaces, as root.
+
+    ``nox -s slurm -- -m slurm_ci`` runs the part for CI, under six minutes.
+    """
+    session.run("bash", "ci/slurm_packages.sh", external=True)
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)
+    session.run("pytest", "tests/e2e/slurm", *session.posargs)
 
 
 @nox.session

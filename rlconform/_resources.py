@@ -1,4 +1,4 @@
-"""Finds ``suites/``, ``fixtures/`` and ``reference_configs/``, in a checkout and in a wheel.
+"""Finds ``suites/``, ``fixtures/``, ``reference_configs/``, ``ci/``, in a checkout or a wheel.
 
 In a checkout these folders are next to the package; in a wheel they are inside it.
 """
@@ -10,7 +10,7 @@ from typing import Literal
 
 from rlconform.contract.errors import ConfigError
 
-Resource = Literal["suites", "fixtures", "reference_configs"]
+Resource = Literal["suites", "fixtures", "reference_configs", "ci"]
 
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -6,7 +6,8 @@
 
 A local Ray has its own folder and namespace, no dashboard, and ignores clusters named in the
 environment, so several can run on one machine. If the environment variable ``RLCONFORM_RAY`` holds
-an address, this process connects to the Ray there, which was started for several runs.
+an address, this process connects to the Ray there: one that was started for several runs, or a
+cluster's (``--ray-address``), whose token is in ``RAY_AUTH_TOKEN``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,7 @@ import ray
 from rlconform._env import SHARED_RAY
 from rlconform.backends.lean_ray import without_extras
 from rlconform.backends.ray_worker_server import forked_workers
+from rlconform.contract import PlaneUnavailable
 
 #: Logical CPUs: enough for the actors of a plane and of a check. They needn't exist physically.
 _LOGICAL_CPUS = 16
@@ -93,7 +95,8 @@ class RayRuntime:
 def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
     """Use this process's Ray; if it has none, connect to a shared Ray or start a local one.
 
-    A local Ray's object store has ``object_store_bytes``, 128 MiB by default.
+    A local Ray's object store has ``object_store_bytes``, 128 MiB by default. Raises
+    ``PlaneUnavailable`` if Ray does not start, which may be because the machine is busy.
     """
     if ray.is_initialized():
         return RayRuntime()
@@ -103,7 +106,7 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
         # Ray's sockets are in this folder, and a socket's path may have 107 bytes: keep it short.
         home = tempfile.gettempdir()
         folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
-    environment = _set_environment(_ENVIRONMENT)
+    environment = _set_environment(environment_for(shared))
     runtime = RayRuntime(folder, joined=bool(shared), _environment=environment)
     atexit.register(runtime.close)
     if shared:
@@ -119,15 +122,25 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
     )
     others = {process.pid for process in psutil.Process().children(recursive=True)}
     with without_extras():
-        try:
-            start()
-        except Exception as error:  # Ray gives up after 30 s, also on a busy machine
-            if type(error) is not Exception:  # Ray raises no narrower type for it
-                raise
+        if (late := _start_in_time(start)) is not None:
             _end(_children_except(others), 0)
-            start()
+            late = _start_in_time(start)
+    if late is not None:
+        _end(_children_except(others), 0)
+        runtime.close()
+        raise PlaneUnavailable(f"Ray did not start, in two tries: {late}") from late
     runtime._servers = _children_except(others)
     return runtime
+
+
+def environment_for(shared: str | None) -> dict[str, str | None]:
+    """Return the environment variables of a local Ray, or of one at an address.
+
+    The latter may ask for a token, which stays in the environment.
+    """
+    if shared and os.environ.get("RAY_AUTH_TOKEN"):
+        return _ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
+    return _ENVIRONMENT
 
 
 def find_actor(name: str, namespace: str) -> Any:
@@ -153,6 +166,17 @@ def _init(address: str, **options: Any) -> None:
         logging_level=logging.ERROR,
         **options,
     )
+
+
+def _start_in_time(start: Callable[[], None]) -> Exception | None:
+    """Start Ray; return the error if it gives up, as it does after 30 s, also on a busy machine."""
+    try:
+        start()
+    except Exception as error:
+        if type(error) is not Exception:  # Ray raises no narrower type for it
+            raise
+        return error
+    return None
 
 
 def _children_except(others: Collection[int]) -> list[psutil.Process]:

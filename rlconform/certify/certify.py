@@ -1,8 +1,7 @@
 """``certify``: runs the checks that the options select, and builds a certificate.
 
-Runner ──RunRecord──▶ results by requirement ──▶ root causes ──▶ waivers ──▶ verdict
-                                                                                │
-report.json, junit.xml, reproducers/, histories/ ◀── write_report ◀─────────────┘
+Runner ──RunRecord──▶ judge ──Certificate──▶ write_report ──▶ report.json, report.html, junit.xml,
+                                                              badge.json, reproducers/, histories/
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from datetime import UTC, datetime
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import Listener, Runner
 from rlconform.certify.options import CertifyOptions
-from rlconform.certify.report.root_causes import root_causes, with_followers
-from rlconform.certify.report.verdict import Certificate, requirement_results, verdict_of
-from rlconform.certify.report.waivers import Waiver, apply_waivers
+from rlconform.certify.report.judge import judge
+from rlconform.certify.report.verdict import Certificate
+from rlconform.certify.report.waivers import Waiver
 from rlconform.contract import load_requirements
 
 
@@ -36,17 +35,7 @@ def certify(
         KeyboardInterrupt: The user interrupts the run before the first check.
     """
     run = Runner(options, listener, fork_server).certify()
-    requirements = load_requirements()
     level = run.target["level"]
-    if not any(row.published and row.profile == level for row in requirements.values()):
+    if not any(row.published and row.profile == level for row in load_requirements().values()):
         run.notes.append(f"no requirement is published yet that needs level {level}")
-    results = with_followers(
-        requirement_results(requirements, run.plan, run.results, level, run.target["capabilities"]),
-        run.results.values(),
-    )
-    musts = [row.id for row in requirements.values() if row.level == "MUST"]
-    causes = root_causes(results, run.results.values(), musts)
-    results, problems = apply_waivers(results, waivers, datetime.now(UTC).date())
-    is_whole = run.complete and not options.select
-    conclusion = verdict_of(requirements, results, is_whole, problems, allow_deviations)
-    return Certificate(options, run, results, conclusion, causes, is_whole)
+    return judge(options, run, waivers, allow_deviations, datetime.now(UTC))

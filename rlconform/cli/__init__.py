@@ -11,11 +11,17 @@ from rlconform.cli import (
     bench,
     certify,
     check_metrics,
+    check_r3,
     check_run,
+    diff,
     events,
+    launch,
+    matrix,
     requirements,
     self_test,
     train,
+    verify,
+    waivers,
 )
 from rlconform.cli.console import new_console
 
@@ -42,14 +48,21 @@ def root(
 
 
 app.command("certify", epilog=certify.EPILOG)(certify.certify)
+app.command("verify", epilog=verify.EPILOG)(verify.verify)
+app.command("matrix", epilog=matrix.EPILOG)(matrix.matrix)
+app.command("diff", epilog=diff.EPILOG)(diff.diff)
+app.command("waivers", epilog=waivers.EPILOG)(waivers.waivers)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
+app.command("launch", epilog=launch.EPILOG)(launch.launch)
+app.command("judge", epilog=launch.JUDGE_EPILOG)(launch.judge)
 app.command("check-metrics", epilog=check_metrics.EPILOG)(check_metrics.check_metrics)
 app.command("check-run", epilog=check_run.EPILOG)(check_run.check_run)
+app.command("check-r3", epilog=check_r3.EPILOG)(check_r3.check_r3)
 app.command("schema", epilog=events.SCHEMA_EPILOG)(events.schema)
 app.add_typer(events.app, name="events")
-app.command("list")(requirements.list_requirements)
+app.command("list", epilog=requirements.LIST_EPILOG)(requirements.list_requirements)
 app.command("explain", epilog=requirements.EPILOG)(requirements.explain)
 
 

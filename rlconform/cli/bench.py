@@ -12,6 +12,7 @@ from rich.console import Console
 from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
+from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import ConfigError
 
 if TYPE_CHECKING:  # measuring imports torch, which takes seconds
@@ -44,9 +45,11 @@ def bench(
     show: Annotated[
         Path | None, typer.Option(help="Print a bench.json again and write its page beside it.")
     ] = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Measure planes in alternation, and compare them with a plain copy of the same bytes."""
     console = new_console()
+    use_ray_at(ray_address)
     try:
         if (show is None) == (not targets):
             raise ConfigError("give targets to measure, or a document to --show")

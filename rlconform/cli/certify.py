@@ -22,12 +22,14 @@ from rlconform.certify.report.console import (
     print_summary,
     requirement_table,
 )
-from rlconform.certify.report.json_report import write_report
+from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.run_verdicts import print_runs
+from rlconform.certify.report.signature import signer
 from rlconform.certify.report.waivers import load_waivers
 from rlconform.certify.target import check_target_name
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
+from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import LEVELS, ConfigError, Level
 
 EPILOG = (
@@ -36,6 +38,7 @@ EPILOG = (
     "rlconform certify --level functional\n\n"
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
+    "rlconform certify my_adapter:TARGET --waivers waivers.toml --sign key.pem\n\n"
     "Exit codes: 0 certified, 1 not certified (or conditional, without --allow-deviations), "
     "2 the target or the kit failed, 3 nothing ran."
 )
@@ -79,6 +82,10 @@ def certify(
     max_failures: Annotated[
         int | None, typer.Option(help="Stop after this many broken checks of MUSTs.", min=1)
     ] = None,
+    ray_address: RayAddress = None,
+    sign: Annotated[
+        Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a report of more checks by one of fewer.")
     ] = False,
@@ -88,6 +95,7 @@ def certify(
 ) -> None:
     """Run the contract against a plane and write a certificate. Default: a reference plane."""
     console = new_console()
+    use_ray_at(ray_address)
     target = target or ("memory" if level in {None, "unit"} else "ray_store")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:
@@ -102,6 +110,7 @@ def certify(
         )
         check_target_name(target, options.level)
         waived = load_waivers(waivers) if waivers else []
+        sign_with = signer(sign) if sign else None
         check_writable(out)
         with CertifyProgress(console, verbose) as progress:
             certificate = certification.certify(
@@ -116,7 +125,7 @@ def certify(
     print_causes(console, certificate.causes)
     print_summary(console, certificate)
     try:
-        folder = write_report(certificate, out, force)
+        folder = write_report(certificate, out, force, sign_with)
     except ConfigError as error:
         fail(str(error))
     if folder != out:

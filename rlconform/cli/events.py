@@ -10,13 +10,18 @@ from typing import Annotated
 
 import typer
 
+from rlconform.certify.report.document import report_schema
 from rlconform.cli.console import fail, new_console
 from rlconform.events.perfetto import write_trace
 from rlconform.events.reader import LogReader, log_files
 from rlconform.events.schema import json_schema
 from rlconform.integrations.prime_rl import COVERAGE, PrimeRun, import_prime_rl
 
-SCHEMA_EPILOG = "Example: rlconform schema events > events.schema.json"
+SCHEMA_EPILOG = (
+    "Examples:\n\n"
+    "rlconform schema events > events.schema.json\n\n"
+    "rlconform schema report > report.schema.json"
+)
 EXPORT_EPILOG = (
     "Example: rlconform events export --to perfetto run/events --out trace.json\n\n"
     "Open the file at ui.perfetto.dev, or in chrome://tracing."
@@ -32,6 +37,7 @@ class SchemaName(Enum):
     """What has a JSON schema."""
 
     EVENTS = "events"
+    REPORT = "report"
 
 
 class LogFormat(Enum):
@@ -50,10 +56,11 @@ app = typer.Typer(help="Work with the events of a run.", no_args_is_help=True)
 
 
 def schema(
-    name: Annotated[SchemaName, typer.Argument(help="What to describe.")],  # noqa: ARG001
+    name: Annotated[SchemaName, typer.Argument(help="What to describe.")],
 ) -> None:
-    """Print a JSON schema: that of a line of a file of events."""
-    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
+    """Print a JSON schema: that of a line of a file of events, or that of report.json."""
+    described = json_schema() if name is SchemaName.EVENTS else report_schema()
+    sys.stdout.write(json.dumps(described, indent=2) + "\n")
 
 
 @app.command("export", epilog=EXPORT_EPILOG)

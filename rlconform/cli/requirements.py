@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import Counter
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from rlconform.cli.console import fail, new_console
-from rlconform.contract import did_you_mean, load_requirements
+from rlconform.contract import Requirement, did_you_mean, load_requirements
 from rlconform.selftest.evidence import evidence_of
 
+LIST_EPILOG = (
+    "Examples:\n\n"
+    "rlconform list CLAIM\n\n"
+    "rlconform list --json | jq '.[] | select(.level == \"MUST\") | .id'"
+)
 EPILOG = "Example: rlconform explain CLAIM-02"
 
 
 def list_requirements(
     section: Annotated[str, typer.Argument(help="Only one section, e.g. CLAIM.")] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with checks and mutants.")
+    ] = False,
 ) -> None:
     """List the requirements of the contract."""
     rows = load_requirements().values()
@@ -25,6 +36,9 @@ def list_requirements(
     if not shown:
         sections = ", ".join(Counter(row.section for row in rows))
         fail(f"no section {section!r}; there are {sections}")
+    if as_json:
+        sys.stdout.write(json.dumps([_as_json(row) for row in shown], indent=2) + "\n")
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("Requirement", "Level", "Profile", "Needs", "Since", "Title"):
         table.add_column(heading, no_wrap=heading != "Title")
@@ -32,6 +46,12 @@ def list_requirements(
         needs = ", ".join(row.capability) or ("kit" if row.scope == "kit" else "")
         table.add_row(row.id, row.level, row.profile, needs, row.since, escape(row.title))
     new_console().print(table)
+
+
+def _as_json(row: Requirement) -> dict[str, Any]:
+    evidence = evidence_of(row)
+    mutants = [mutant.name for mutant in evidence.mutants]
+    return asdict(row) | {"section": row.section, "checks": evidence.checks, "mutants": mutants}
 
 
 def explain(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
+from rlconform.mutants.defect import Defect
 from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.console import (
@@ -28,18 +29,16 @@ from rlconform.selftest.console import (
     print_summary,
     result_table,
 )
-from rlconform.selftest.kill_matrix import TrainerPart, matrix_of, render_html, render_markdown
+from rlconform.selftest.defect_trials import (
+    DefectCase,
+    all_defects,
+    defect_cases,
+    part_rules,
+    run_defect_cases,
+)
+from rlconform.selftest.kill_matrix import DefectTable, matrix_of, render_html, render_markdown
 from rlconform.selftest.rule_matrix import RULES, rule_lines
 from rlconform.selftest.runner import Case, Settings, cases, run_trials
-from rlconform.selftest.trainer_trials import (
-    TrainerCase,
-    run_trainer_cases,
-    trainer_cases,
-    trainer_defects,
-)
-
-if TYPE_CHECKING:  # imports the trainer, which takes seconds
-    from rlconform.mutants.async_trainer.defect import TrainerDefect
 
 EPILOG = (
     "Examples:\n\n"
@@ -69,8 +68,8 @@ def self_test(
         bool | None,
         typer.Option(
             "--check-run/--no-check-run",
-            help="Only defects of the trainer, which check-run must find, or none of them; "
-            "default: they and the planes.",
+            help="Only defects of the trainer, which check-run must find, and of its parts, or "
+            "none of them; default: they and the planes.",
             show_default=False,
         ),
     ] = None,
@@ -125,7 +124,7 @@ def self_test(
     try:
         check_writable(out)
         with progress:
-            runs = run_trainer_cases(chosen.runs, progress.record)
+            runs = run_defect_cases(chosen.runs, progress.record)
             settings = Settings(jobs, seeds, effort, gate, until_sure)
             tried = [*runs, *run_trials(chosen.planes, settings, progress.record)]
     except ConfigError as error:
@@ -157,8 +156,8 @@ class _Chosen:
     """What the options choose: planes, and runs of the trainer with the defects among them."""
 
     planes: Sequence[Case]
-    runs: Sequence[TrainerCase] = ()
-    defects: Mapping[str, TrainerDefect] = field(default_factory=dict)
+    runs: Sequence[DefectCase] = ()
+    defects: Mapping[str, Defect] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -172,7 +171,7 @@ def _choose(
     known = all_mutants()
     unknown = [name for name in named if name not in known]
     runs = bool(unknown) if named else races is not True
-    defects = trainer_defects() if runs and check_run is not False else {}
+    defects = all_defects() if runs and check_run is not False else {}
     if left := [name for name in unknown if name not in defects]:
         suggestion = did_you_mean(left[0], [*known, *defects])
         fail(f"no mutant {left[0]!r}{suggestion or '; rlconform self-test --list shows them'}")
@@ -188,7 +187,7 @@ def _choose(
     tried = {name: one for name, one in defects.items() if not named or name in named}
     return _Chosen(
         cases(planes, references=right, gate=gate),
-        trainer_cases(tried, right=not named) if tried else (),
+        defect_cases(tried, right=not named) if tried else (),
         tried,
     )
 
@@ -213,13 +212,8 @@ class _Result:
             "host": platform.platform(),
             "summary": f"{self._partial} {counts}".lstrip(),
         }
-        trainer = TrainerPart(
-            RULES,
-            rule_lines(self._defects, self._runs),
-            [one for one in self._runs if one.name not in self._defects],
-        )
         out.mkdir(parents=True, exist_ok=True)
-        page = render_html(self.matrix, self._mutants, header, trainer)
+        page = render_html(self.matrix, self._mutants, header, *self._tables())
         (out / "self-test.html").write_text(page, "utf-8")
         (out / "self-test.md").write_text(render_markdown(self.matrix), "utf-8")
         found = {
@@ -229,3 +223,22 @@ class _Result:
             "trainer_trials": [asdict(one) for one in self._runs],
         }
         (out / "self-test.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+    def _tables(self) -> tuple[DefectTable, DefectTable]:
+        """Return what the page shows of the trainer, and of its parts."""
+        parts = part_rules() if self._runs else ()
+        of_parts = {name: one for name, one in self._defects.items() if {*one.found_by} & {*parts}}
+        of_trainer = {name: one for name, one in self._defects.items() if name not in of_parts}
+        right = [one for one in self._runs if one.name not in self._defects]
+        return (
+            DefectTable(
+                RULES,
+                rule_lines(of_trainer, self._runs),
+                [one for one in right if not one.name.startswith("part ")],
+            ),
+            DefectTable(
+                parts,
+                rule_lines(of_parts, self._runs, parts),
+                [one for one in right if one.name.startswith("part ")],
+            ),
+        )

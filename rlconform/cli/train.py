@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import threading
 from contextlib import closing
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
+from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import ConfigError, DataPlaneError
 
 if TYPE_CHECKING:  # the configuration imports torch, which takes seconds
@@ -30,7 +32,9 @@ EPILOG = (
     "rlconform train tiny_llama_copy data_plane=transfer_queue_simple\n\n"
     "rlconform train tiny_llama_copy_async async_rl.sampler.name=windowed\n\n"
     "rlconform train my_run.yaml data_plane.enabled=false logger.log_dir=logs/legacy\n\n"
-    "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used, 130 interrupted."
+    "SIGUSR1 stops a run with checkpoints after its step; the same command goes on from there.\n\n"
+    "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used, 75 stopped by "
+    "SIGUSR1, 130 interrupted."
 )
 
 #: Metrics in the line of a step, by heading.
@@ -56,23 +60,32 @@ def train(
             help="e.g. grpo.max_num_steps=20; data_plane=NAME takes a whole block.",
         ),
     ] = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Train a policy with GRPO, with batches in a data plane or in memory."""
     console = new_console()
     if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
         fail(f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"')
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up too
+    stop = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: stop.set())
+    use_ray_at(ray_address)
     try:
-        _train(console, config, overrides or [])
+        finished = _train(console, config, overrides or [], stop)
     except ConfigError as error:
         fail(f"train: {error}")
     except (DataPlaneError, RuntimeError, ValueError) as error:
         fail(f"train: {type(error).__name__}: {error}", ExitCode.FAILURE)
     except KeyboardInterrupt:
         fail("train: interrupted", ExitCode.INTERRUPTED)
+    if not finished:
+        fail(
+            "train: stopped by SIGUSR1 at a checkpoint; the same command goes on", ExitCode.STOPPED
+        )
 
 
-def _train(console: Console, source: str, overrides: list[str]) -> None:
+def _train(console: Console, source: str, overrides: list[str], stop: threading.Event) -> bool:
+    """Run to the end, or until ``stop`` is set; return whether it is the end."""
     from rlconform.grpo.config import load_config  # noqa: PLC0415 - imports torch
     from rlconform.grpo.training_loop import train as run  # noqa: PLC0415
 
@@ -81,22 +94,26 @@ def _train(console: Console, source: str, overrides: list[str]) -> None:
     console.print(_headline(config), highlight=False)
     columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not sys.stdout.isatty()) as progress:
+        finished = True  # also if a checkpoint had the last step
         bar = progress.add_task("steps", total=config.grpo.max_num_steps)
-        with closing(run(config)) as reports:  # an interrupt ends the run first
+        with closing(run(config, stop)) as reports:  # an interrupt ends the run first
             for report in reports:
                 progress.update(bar, completed=report.step)
                 progress.console.print(_line(report), highlight=False)
+                finished = not report.stopped
     console.print(f"metrics in {config.logger.log_dir}", highlight=False, soft_wrap=True)
+    return finished
 
 
 def _headline(config: MasterConfig) -> str:
     plane = config.data_plane
     engine = f"{plane.impl}/{plane.backend}" if plane.backend else plane.impl
     carried = f"through {engine}" if plane.enabled else "in memory (legacy)"
+    ranks = config.cluster.dp_size * config.policy.megatron_cfg.replica_ranks
     ahead = "" if config.async_rl is None else f", asynchronous ({config.async_rl.arrangement})"
     return escape(
         f"{config.policy.model_name} on {config.data.task}: {config.grpo.max_num_steps} steps of "
-        f"{config.grpo.rows_per_step} rows on {config.cluster.dp_size} ranks, batches {carried}"
+        f"{config.grpo.rows_per_step} rows on {ranks} ranks, batches {carried}"
         f"{ahead}"
     )
 

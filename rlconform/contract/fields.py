@@ -1,4 +1,4 @@
-"""Names of GRPO's columns. Shapes: N rows, S tokens (padded or jagged)."""
+"""Names of GRPO's columns. Shapes: N rows, S tokens (padded or jagged), L layers, K experts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ ADVANTAGES = "advantages"  # (N, S)
 TOKEN_MASK = "token_mask"  # (N, S), 1 on the tokens that are trained
 SAMPLE_MASK = "sample_mask"  # (N,), 0 drops a row from the loss
 TOTAL_REWARD = "total_reward"  # (N,) float32, the reward of the whole row
+
+#: (N, S, L, K) uint8 or int16: the experts that each layer's router chose for each token while the
+#: row was generated, see ``grpo.router_replay``. The highest value of the dtype means that they are
+#: not known. Only runs with router replay have the column.
+ROUTED_EXPERTS = "routed_experts"
 
 #: Columns of shape (N,): one number per row.
 PER_SAMPLE_FIELDS: frozenset[str] = frozenset({INPUT_LENGTHS, SAMPLE_MASK, TOTAL_REWARD})
@@ -28,7 +33,9 @@ DP_TRAIN_FIELDS: tuple[str, ...] = (
 )
 
 #: Columns with one value per token, if they have a second dimension.
-PER_TOKEN_FIELDS: frozenset[str] = frozenset(DP_TRAIN_FIELDS) - PER_SAMPLE_FIELDS
+PER_TOKEN_FIELDS: frozenset[str] = (frozenset(DP_TRAIN_FIELDS) - PER_SAMPLE_FIELDS) | {
+    ROUTED_EXPERTS
+}
 
 #: Columns that a logprob stage reads.
 LP_SEED_FIELDS: tuple[str, ...] = (INPUT_IDS, INPUT_LENGTHS, TOKEN_MASK, SAMPLE_MASK)

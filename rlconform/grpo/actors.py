@@ -60,7 +60,9 @@ class RunActors:
     worker runs at the same time; each takes a thread, and further calls wait for one. Threads
     beyond these keep control calls (``refit``, ``abort``, ``traffic``) from waiting.
 
-    Reward workers are started if ``reward_model`` is enabled and has no ``service``.
+    ``replica_ranks`` is the number of policy workers that hold one replica of the model,
+    ``policy.megatron_cfg.replica_ranks``. Reward workers are started if ``reward_model`` is enabled
+    and has no ``service``.
 
     Raises:
         ConfigError: The resource pools can't be built as configured.
@@ -75,6 +77,7 @@ class RunActors:
         *,
         groups_in_flight: int = 1,
         reward_model: RewardModelConfig | None = None,
+        replica_ranks: int = 1,
     ) -> None:
         if reward_model is not None and not reward_model.has_workers:
             reward_model = None
@@ -86,7 +89,7 @@ class RunActors:
         self._rollout_sources: dict[int, EventSource] = {}
         self._policy_sources: list[EventSource] = []
         self._other_hosts = False
-        plan = plan_pools(config, reward_model, ray_nodes())
+        plan = plan_pools(config, reward_model, ray_nodes(), replica_ranks)
         self._pools = PlacementGroups(plan, config.timeout_s)
         try:
             rollout_actor = ray.remote(rollout_class)
@@ -100,7 +103,9 @@ class RunActors:
             if reward_model is not None:
                 placement = self._pools.options("reward")
                 self.reward_group = RewardGroup(reward_model, config, placement)
-            self.workers = WorkerGroup(worker_class, config, self._pools.options("train"))
+            self.workers = WorkerGroup(
+                worker_class, config, self._pools.options("train"), replica_ranks=replica_ranks
+            )
         except BaseException:
             self._pools.close()  # which ends the actors
             raise

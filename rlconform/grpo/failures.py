@@ -29,6 +29,10 @@ class WorkerDied(WorkerLost):
     """An actor of the run died."""
 
 
+class ServersLost(WorkerLost):
+    """No server that generates has taken the new weights, so none can go on."""
+
+
 class RewardFailure(RuntimeError):
     """A row has no reward: its scorer raised, was too late, or gave a reward that isn't finite."""
 
@@ -41,3 +45,12 @@ class RewardFailure(RuntimeError):
 
 class TooFewRewards(RuntimeError):
     """So many rows of a group have no reward that the others have nothing to be compared with."""
+
+
+class RankFailed(RuntimeError):
+    """Another rank failed, so this rank has not begun a pass in which it would wait for it."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of Ray's, whose others list pids, addresses and guesses."""
+    return str(error).partition("\n")[0]

@@ -86,6 +86,7 @@ def plan_pools(
     cluster: ClusterConfig,
     reward: RewardModelConfig | None,
     nodes: Sequence[Mapping[str, float]],
+    replica_ranks: int = 1,
 ) -> PoolPlan:
     """Plan the pools of a run.
 
@@ -93,6 +94,7 @@ def plan_pools(
         cluster: The policy's ranks and the rollout workers.
         reward: The reward workers; None without any.
         nodes: The resources of each of Ray's nodes, as in ``ray.nodes()``.
+        replica_ranks: Ranks of each of the ``cluster.dp_size`` replicas of the model.
 
     Raises:
         ConfigError: The sizes don't go together, or Ray's nodes have too little; the message says
@@ -109,7 +111,8 @@ def plan_pools(
         slots = _reward_slots(reward, rollout)
         pools += [slots] if slots is not rollout else []
         placed["reward"] = [(slots, index) for index in range(reward.dp_size)]
-    placed["train"] = _train_places(cluster, pools)
+    ranks = cluster.dp_size * replica_ranks
+    placed["train"] = _train_places(cluster, ranks, pools)
     for kind, all_places in placed.items():
         for slots, index in all_places:
             slots.workers[index].append(kind)
@@ -143,7 +146,9 @@ def _reward_slots(reward: RewardModelConfig, rollout: _Slots) -> _Slots:
     return rollout
 
 
-def _train_places(cluster: ClusterConfig, pools: list[_Slots]) -> list[tuple[_Slots, int]]:
+def _train_places(
+    cluster: ClusterConfig, ranks: int, pools: list[_Slots]
+) -> list[tuple[_Slots, int]]:
     """Return the ranks' places, and add the pool of those that share none to ``pools``."""
     shared_kinds: tuple[Kind, ...] = {
         "own": (),
@@ -151,13 +156,13 @@ def _train_places(cluster: ClusterConfig, pools: list[_Slots]) -> list[tuple[_Sl
         "rollout_and_reward": ("rollout", "reward"),
     }[cluster.train_pool or ("rollout" if cluster.device == "cuda" else "own")]  # type: ignore[assignment]
     places = [(pool, i) for pool in pools if pool.kind in shared_kinds for i in range(pool.count)]
-    places = places[: cluster.dp_size]
+    places = places[:ranks]
     if places and cluster.train_nnodes is not None:
         raise ConfigError(
             f"cluster.train_nnodes={cluster.train_nnodes} is the size of a pool of the ranks' own: "
             "set cluster.train_pool=own, or leave it out"
         )
-    train = _Slots("train", cluster.dp_size - len(places), cluster.train_nnodes)
+    train = _Slots("train", ranks - len(places), cluster.train_nnodes)
     _check_even("cluster.dp_size", train, "cluster.train_nnodes")
     pools.append(train)
     return [*places, *((train, index) for index in range(train.count))]
@@ -217,8 +222,12 @@ def _check_totals(
     plan: PoolPlan, cluster: ClusterConfig, nodes: Sequence[Mapping[str, float]]
 ) -> None:
     """Compare with all of Ray's resources: actors without room would wait forever."""
+    ranks = len(plan.places["train"])
+    sharded = ranks != cluster.dp_size
     workers = {
-        "cluster.dp_size": cluster.dp_size,
+        "the ranks of cluster.dp_size and policy.megatron_cfg" if sharded else "cluster.dp_size": (
+            ranks
+        ),
         "cluster.rollout_workers": cluster.rollout_workers,
         "reward_model.dp_size": len(plan.places["reward"]),
     }

@@ -48,17 +48,21 @@ class StepReport:
     step: int  # counted from 1; 0 for a validation before the first step
     metrics: dict[str, float]  # including those of a validation after the step
     result: StepResult | None = None  # None at step 0
+    stopped: bool = False  # whether the run ends here, at a checkpoint, before its last step
 
 
-def train(config: MasterConfig) -> Generator[StepReport, None, None]:
+def train(
+    config: MasterConfig, stop: threading.Event | None = None
+) -> Generator[StepReport, None, None]:
     """Train from the newest checkpoint, or from the start, to the run's last step.
 
     That is ``grpo.max_num_steps``, the last step of ``grpo.max_num_epochs``, or the step whose
     validation reaches ``grpo.stop_at_validation_threshold``.
 
     The run uses this process's Ray if it is connected to one, else it starts a local Ray and ends
-    it afterwards. Metrics are written to their file before the report is yielded. Closing the
-    generator ends the run.
+    it afterwards. When ``stop`` is set, it writes a checkpoint after its step and ends before the
+    last one, if checkpoints are enabled. Metrics are written to their file before the report is
+    yielded. Closing the generator ends the run.
 
     Raises:
         ConfigError: The model, the data or the engine can't be used.
@@ -80,9 +84,11 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
             tensorboard=config.logger.tensorboard_enabled,
         )
         stack.enter_context(writer)
-        for report in fit(trainer):
+        for report in fit(trainer, stop):
             writer.write(report.step, report.metrics)
             yield report
+            if report.stopped:
+                writer.stop()
         writer.end_at(trainer.steps_done)
         trainer.shutdown()  # not after a failure: actors that hang or died can't answer
 
@@ -106,7 +112,11 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
         with _keep_sigterm_handler():
             stack.enter_context(ensure_ray())
         actors = RunActors(
-            PolicyWorker, RolloutWorker, config.cluster, reward_model=config.reward_model
+            PolicyWorker,
+            RolloutWorker,
+            config.cluster,
+            reward_model=config.reward_model,
+            replica_ranks=config.policy.megatron_cfg.replica_ranks,
         )
         stack.callback(actors.shutdown)
         return LegacyTrainer(config, actors)
@@ -120,6 +130,7 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
         config.cluster,
         groups_in_flight=in_flight,
         reward_model=config.reward_model,
+        replica_ranks=config.policy.megatron_cfg.replica_ranks,
     )
     stack.callback(actors.shutdown)
     attach = partial(build_data_plane_client, config.data_plane, bootstrap=False)
@@ -143,8 +154,11 @@ def resume(trainer: Trainer) -> None:
         trainer.load(newest)
 
 
-def fit(trainer: Trainer) -> Iterator[StepReport]:
-    """Run the remaining steps, with validations and checkpoints where they are due."""
+def fit(trainer: Trainer, stop: threading.Event | None = None) -> Iterator[StepReport]:
+    """Run the remaining steps, with validations and checkpoints where they are due.
+
+    It ends before the last one after a checkpoint, if ``stop`` is set and checkpoints are enabled.
+    """
     config = trainer.config.grpo
     checkpoints = Checkpoints(trainer.config.checkpointing)
     if config.val_at_start and trainer.steps_done == 0:
@@ -161,11 +175,24 @@ def fit(trainer: Trainer) -> Iterator[StepReport]:
             validation = trainer.validate()
             metrics |= validation
             is_last |= reaches_threshold(validation, config)
-        if checkpoints.is_due(step, is_last):
+        asked = stop is not None and stop.is_set() and not is_last
+        stopped = asked and may_stop(step, trainer.config)
+        if checkpoints.is_due(step, is_last or stopped):
             checkpoints.write(step, trainer.save)
             trainer.note_checkpoint()
         trainer.completed = is_last
-        yield StepReport(step, metrics, result)
+        yield StepReport(step, metrics, result, stopped)
+        if stopped:
+            return
+
+
+def may_stop(step: int, config: MasterConfig) -> bool:
+    """Whether a checkpoint can be made after ``step``, from which the run can go on.
+
+    A queue hands out the prompts of several steps at once, and a checkpoint has no half quota.
+    """
+    every = 1 if config.async_rl is None else config.async_rl.queue.trigger_parameter_sync_step
+    return config.checkpointing.enabled and step % every == 0
 
 
 def is_validation_due(step: int, is_last: bool, config: GRPOConfig) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rlconform.certify.results import Outcome, RequirementResult
+from rlconform.mutants.defect import Defect
 from rlconform.mutants.mutant import Mutant
 
 #: A race counts as killed if at least this share of the seeds kill it.
@@ -95,6 +96,32 @@ def judge_reference(
         kind = TrialOutcome.FALSE_ALARM
         detail = "; ".join(f"{one}: {why}" for one, why in broken.items())
     return TrialResult(name, kind, broken, seconds, detail)
+
+
+def compared(
+    defect: Defect,
+    broken: Mapping[str, str],
+    evidence: Callable[[], tuple[TrialOutcome, str]],
+    seconds: float,
+    ended: str = "",
+) -> TrialResult:
+    """Compare the rules that found something with what a defect of the trainer declares.
+
+    ``evidence`` judges the reason once these agree; ``ended`` is added to what is said.
+    """
+    missed = [rule for rule in defect.found_by if rule not in broken]
+    others = [rule for rule in broken if rule not in {*defect.found_by, *defect.may}]
+    if defect.hidden and not broken:
+        kind, detail = TrialOutcome.HIDDEN, defect.hidden
+    elif missed:
+        kind, detail = TrialOutcome.SURVIVED, f"passed by {', '.join(missed)}{ended}"
+    elif others:
+        kind = TrialOutcome.KILLED_BY_OTHERS_TOO
+        detail = "; ".join(f"{rule}: {broken[rule]}" for rule in others)
+    else:
+        kind, detail = evidence()
+        detail += ended
+    return TrialResult(defect.name, kind, broken, seconds, detail)
 
 
 def _broken(results: Iterable[RequirementResult]) -> dict[str, str]:

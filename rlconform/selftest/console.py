@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rlconform._live_bar import LiveBar
+from rlconform.mutants.defect import Defect
 from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.kill_matrix import KillMatrix
-
-if TYPE_CHECKING:  # imports the trainer, which takes seconds
-    from rlconform.mutants.async_trainer.defect import TrainerDefect
 
 
 class TrialProgress(LiveBar):
@@ -52,8 +49,8 @@ def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
     return table
 
 
-def defect_table(defects: Mapping[str, TrainerDefect]) -> Table:
-    """Build a table of the trainer's defects: the rules that must find each, and what is wrong."""
+def defect_table(defects: Mapping[str, Defect]) -> Table:
+    """Build a table of defects of the trainer: the rules that must find each, and what is wrong."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("Defect of the trainer", "Must be found by", "What it does wrong"):
         table.add_column(heading, no_wrap=heading.startswith("Defect"))

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import NamedTuple
 
-from jinja2 import Environment, StrictUndefined
-
+from rlconform._page import render_template
 from rlconform.contract import Requirement
 from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import GOOD, TrialResult
@@ -101,8 +99,8 @@ def _cell(row: Requirement, mutant: Mutant, result: TrialResult) -> KillCell:
     return KillCell()
 
 
-class TrainerPart(NamedTuple):
-    """What the page shows of the trainer's defects: rules, a row per defect, and right runs."""
+class DefectTable(NamedTuple):
+    """What the page shows of the trainer's defects: rules, a row per defect, and what is right."""
 
     rules: Sequence[str] = ()
     lines: Sequence[Line] = ()
@@ -113,20 +111,23 @@ def render_html(
     matrix: KillMatrix,
     mutants: Mapping[str, Mutant],
     header: Mapping[str, str],
-    trainer: TrainerPart | None = None,
+    trainer: DefectTable | None = None,
+    parts: DefectTable | None = None,
 ) -> str:
     """Render the results as one HTML page that needs no network."""
-    shown = trainer or TrainerPart()
-    template = files("rlconform.selftest").joinpath("page.html.j2").read_text("utf-8")
-    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(template)
-    return page.render(
+    shown, of_parts = trainer or DefectTable(), parts or DefectTable()
+    return render_template(
+        "rlconform.selftest",
+        "page.html.j2",
         columns=[(row.requirement.id, row.requirement.title) for row in matrix.rows],
         rules=[(rule, rule) for rule in shown.rules],
+        part_rules=[(rule, rule) for rule in of_parts.rules],
         lines=lines_of(matrix, mutants),
         references=[one for name, one in matrix.judged.items() if name not in mutants],
         bare=[row for row in matrix.rows if not row.alone],
         header=header,
         trainer=shown,
+        parts=of_parts,
     )
 
 

@@ -11,11 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rlconform.contract import load_requirements
+from rlconform.mutants.async_parts.registry import all_part_defects
+from rlconform.mutants.async_trainer.registry import all_trainer_defects
 from rlconform.mutants.registry import all_mutants
+from rlconform.mutants.router_replay.registry import all_replay_defects
 from rlconform.selftest.evidence import Evidence, MutantSource, evidence_by_section
 from rlconform.selftest.kill_matrix import matrix_of, render_markdown
+from rlconform.selftest.part_trials import MOST_PLANS
+from rlconform.selftest.parts import PART_RULES, PARTS
 from rlconform.selftest.rule_matrix import render_rule_matrix
-from rlconform.selftest.trainer_trials import trainer_defects
 
 #: Title of each section.
 SECTIONS = {
@@ -32,18 +36,44 @@ SECTIONS = {
     "PAR": "the in-memory path against the plane, byte by byte",
     "FLOW": "rollouts and training at the same time",
     "ASYNC": "whole groups by their ids, in one partition that is never empty",
+    "R3": "router replay: the experts of each token",
+    "RANK": "what the ranks of a replica owe each other",
     "FAULT": "crashes, pauses and restarts",
     "LOAD": "load and size",
 }
 
 _ABOUT_DEFECTS = """# Defects of the trainer by rule
 
-Generated from `rlconform/mutants/async_trainer` by `nox -s docs`. Each defect is a small subclass
-of a class of the asynchronous trainer. `rlconform self-test --check-run` runs the trainer with
-each, judges the events that the run writes with `check-run`, and holds this table: x is a rule that
-must find the defect, for the reason that the defect declares and with a proof of ten records at
-most; (x) is a rule that may find its consequences. No other rule finds anything. [Judge a run from
-its events](check_run.md#the-power-of-the-rules) says what is simulated.
+Generated from `rlconform/mutants` by `nox -s docs`. Each defect is a small subclass of a class of
+the asynchronous trainer or of one of its parts. `rlconform self-test --check-run` tries each, and
+holds these tables: x is a rule that must find the defect, for the reason that the defect declares
+and with a proof of ten records at most; (x) is a rule that may find its consequences. No other rule
+finds anything.
+
+## In the log of a run
+
+The self-test runs the trainer with each defect of `rlconform/mutants/async_trainer`, and judges the
+events that the run writes with `check-run`. [Judge a run from its
+events](check_run.md#the-power-of-the-rules) says what is simulated.
+
+Defects under `check_r3` are those of `rlconform/mutants/router_replay`: a training step with
+[router replay](router_replay.md) runs with each, and `check-r3` judges its trace.
+
+"""
+
+_ABOUT_PARTS = """
+## In the history of a part
+
+The batching executor, the trajectory queue and the rewards of rows do more than the log of a run
+says. Each has a judge: a pure function over a recorded history of calls, their times and answers
+(`rlconform/grpo/rewards/executor_history.py`, `grpo/queue/queue_judge.py`,
+`grpo/rewards/row_history.py`). The self-test lets up to {plans} drawn plans of arrivals,
+cancellations, errors and deaths happen to the part with each defect of
+`rlconform/mutants/async_parts`, and to the right part, in which no rule may find anything.
+
+| Rule | What it holds |
+| --- | --- |
+{rules}
 
 """
 
@@ -162,8 +192,16 @@ def renew_matrix(page: Path) -> None:
 
 
 def trainer_defects_page() -> str:
-    """Return the page of the trainer's defects, and of the rules that must find each."""
-    return _ABOUT_DEFECTS + render_rule_matrix(trainer_defects())
+    """Return the page of the defects of the trainer and its parts, and of what must find each."""
+    rules = "\n".join(
+        f"| {rule} | {holds} |" for part in PARTS for rule, holds in part.rules.items()
+    )
+    return (
+        _ABOUT_DEFECTS
+        + render_rule_matrix({**all_trainer_defects(), **all_replay_defects()})
+        + _ABOUT_PARTS.format(plans=MOST_PLANS, rules=rules)
+        + render_rule_matrix(all_part_defects(), PART_RULES)
+    )
 
 
 if __name__ == "__main__":

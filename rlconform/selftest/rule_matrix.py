@@ -1,39 +1,42 @@
-"""The kill matrix of ``check-run``: which rule finds which defect of the trainer.
+"""The kill matrix of rules: which one finds which defect of the trainer, or of a part of it.
 
-The page of the self-test shows results in it; ``docs/trainer_defects.md`` what is declared.
+Rules are those of ``check-run``, or of the judges of parts. The page of the self-test shows results
+in it; ``docs/trainer_defects.md`` what is declared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from rlconform.check_run.rules import ALL_RULES
+from rlconform.mutants.defect import Defect
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.kill_matrix import KillCell, Line
+from rlconform.selftest.replay_trials import CHECK_R3
 
-if TYPE_CHECKING:
-    from rlconform.mutants.async_trainer.defect import TrainerDefect
-
-#: Names of the rules in the order of a report.
-RULES = tuple(rule.name for rule in ALL_RULES)
+#: Names of the rules in the order of a report, and of the checker of traces.
+RULES = (*(rule.name for rule in ALL_RULES), CHECK_R3)
 
 
-def rule_lines(defects: Mapping[str, TrainerDefect], results: Iterable[TrialResult]) -> list[Line]:
+def rule_lines(
+    defects: Mapping[str, Defect], results: Iterable[TrialResult], rules: Sequence[str] = RULES
+) -> list[Line]:
     """Return a row of the page for each defect that ran, in the order of its first rule."""
-    lines = [_line(defects[result.name], result) for result in results if result.name in defects]
-    return sorted(lines, key=lambda line: _place(defects[line.name]))
+    lines = [
+        _line(defects[result.name], result, rules) for result in results if result.name in defects
+    ]
+    return sorted(lines, key=lambda line: _place(defects[line.name], rules))
 
 
-def _line(defect: TrainerDefect, result: TrialResult) -> Line:
+def _line(defect: Defect, result: TrialResult, rules: Sequence[str]) -> Line:
     wrong = result.kind not in GOOD
     detail = f"{result.kind} {result.detail}".strip() if wrong else result.detail
-    cells = [_cell(rule, defect, result) for rule in RULES]
+    cells = [_cell(rule, defect, result) for rule in rules]
     seen = f"{', '.join(defect.found_by) or 'no rule'} · seen in {defect.seen}"
     return Line(defect.name, defect.rationale, seen, detail, wrong, cells)
 
 
-def _cell(rule: str, defect: TrainerDefect, result: TrialResult) -> KillCell:
+def _cell(rule: str, defect: Defect, result: TrialResult) -> KillCell:
     declared, found = rule in defect.found_by, rule in result.broken
     if declared != found and rule not in defect.may:
         says = f"found it too: {result.broken[rule]}" if found else "passed"
@@ -44,47 +47,48 @@ def _cell(rule: str, defect: TrainerDefect, result: TrialResult) -> KillCell:
     return KillCell("may", f"{rule}: {result.broken[rule]}") if found else KillCell()
 
 
-def _place(defect: TrainerDefect) -> tuple[int, str]:
-    first = RULES.index(defect.found_by[0]) if defect.found_by else len(RULES)
+def _place(defect: Defect, rules: Sequence[str]) -> tuple[int, str]:
+    first = rules.index(defect.found_by[0]) if defect.found_by else len(rules)
     return first, defect.name
 
 
-def render_rule_matrix(defects: Mapping[str, TrainerDefect]) -> str:
+def render_rule_matrix(defects: Mapping[str, Defect], rules: Sequence[str] = RULES) -> str:
     """Render what the defects declare as Markdown: the matrix, and what each does wrong."""
-    ordered = sorted(defects.values(), key=_place)
-    used = [rule for rule in RULES if any(rule in one.found_by for one in ordered)]
+    ordered = sorted(defects.values(), key=lambda defect: _place(defect, rules))
+    used = [rule for rule in rules if any(rule in one.found_by for one in ordered)]
+    found, hidden = (
+        [one for one in ordered if not one.hidden],
+        [one for one in ordered if one.hidden],
+    )
     lines = [
         f"| Defect | {' | '.join(used)} |",
         f"| --- |{' --- |' * len(used)}",
-        *(_row(defect, used) for defect in ordered if not defect.hidden),
+        *(_row(defect, used) for defect in found),
         "",
-        "## What each does wrong",
-        "",
-        "| Defect | What the trainer does wrong | Seen in |",
+        "| Defect | What it does wrong | Seen in |",
         "| --- | --- | --- |",
-        *(_about(defect) for defect in ordered if not defect.hidden),
-        "",
-        "## What no log can show",
-        "",
-        "| Defect | What the trainer does wrong | Why no rule finds it | Seen in |",
-        "| --- | --- | --- | --- |",
-        *(
-            f"| {one.name} | {_first_line(one)} | {one.hidden} | {one.seen} |"
-            for one in ordered
-            if one.hidden
-        ),
+        *(_about(defect) for defect in found),
     ]
+    if hidden:
+        lines += [
+            "",
+            "No log can show these:",
+            "",
+            "| Defect | What it does wrong | Why no rule finds it | Seen in |",
+            "| --- | --- | --- | --- |",
+            *(f"| {one.name} | {_first_line(one)} | {one.hidden} | {one.seen} |" for one in hidden),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _row(defect: TrainerDefect, rules: Iterable[str]) -> str:
+def _row(defect: Defect, rules: Iterable[str]) -> str:
     marks = ("x" if r in defect.found_by else "(x)" if r in defect.may else "" for r in rules)
     return f"| {defect.name} | {' | '.join(marks)} |"
 
 
-def _about(defect: TrainerDefect) -> str:
+def _about(defect: Defect) -> str:
     return f"| {defect.name} | {_first_line(defect)} | {defect.seen} |"
 
 
-def _first_line(defect: TrainerDefect) -> str:
+def _first_line(defect: Defect) -> str:
     return " ".join(defect.rationale.partition("\n\n")[0].split())

@@ -1,34 +1,26 @@
 """Runs the asynchronous trainer with each planted defect, and rightly, and judges the logs.
 
-    TrainerCase ── a simulated run ──▶ files of events ── check-run ──▶ report
-                                     judge_defect, judge_right_run ◀──────┘
-
-The runs follow each other in the calling process: a planted class replaces the real one there.
+TrainerCase ── a simulated run ──▶ files of events ── check-run ──▶ report
+                                 judge_defect, judge_right_run ◀──────┘
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from rlconform.check_run.anomaly import LONGEST_PROOF
 from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.verdict import RuleOutcome, RuleVerdict
-from rlconform.contract import ConfigError
 from rlconform.events.schema import Record
-from rlconform.selftest.classify import TrialOutcome, TrialResult
-
-if TYPE_CHECKING:  # these import the trainer, which takes seconds
-    from rlconform.grpo.simulation.scenario import Scenario
-    from rlconform.mutants.async_trainer.defect import TrainerDefect
-
-#: Packages that the trainer needs.
-_NEEDED = ("ray", "transformers")
+from rlconform.grpo.simulation.scenario import Scenario, clean_scenarios
+from rlconform.mutants.async_trainer.defect import TrainerDefect
+from rlconform.mutants.defect import Defect
+from rlconform.selftest.classify import TrialOutcome, TrialResult, compared
 
 
 @dataclass(frozen=True)
@@ -39,50 +31,27 @@ class TrainerCase:
     scenario: Scenario
     defect: TrainerDefect | None = None
 
-
-def trainer_defects() -> Mapping[str, TrainerDefect]:
-    """Return all defects by name; ``ConfigError`` if a package is missing that they need."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"the defects of the trainer need the Python packages {', '.join(missing)}: "
-            'pip install "rlconform[grpo]", or leave them out with --no-check-run'
-        )
-    from rlconform.mutants.async_trainer.registry import all_trainer_defects  # noqa: PLC0415
-
-    return all_trainer_defects()
+    def attempt(self) -> TrialResult:
+        """Run the trainer, and let ``check-run`` judge the log."""
+        began = time.monotonic()
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            if self.defect is None:
+                self.scenario.run(folder)
+                return judge_right_run(self.name, judge_run([folder]), time.monotonic() - began)
+            end = self.defect.write_log(folder)
+            return judge_defect(self.defect, judge_run([folder]), end, time.monotonic() - began)
 
 
-def trainer_cases(defects: Mapping[str, TrainerDefect], *, right: bool) -> list[TrainerCase]:
-    """Return a case for each defect and, if wanted, each right run."""
-    cases = [TrainerCase(name, one.when, one) for name, one in defects.items()]
-    if right:
-        from rlconform.grpo.simulation.scenario import clean_scenarios  # noqa: PLC0415
-
-        cases += [TrainerCase(f"run {name}", one) for name, one in clean_scenarios().items()]
-    return cases
-
-
-def run_trainer_cases(
-    cases: Sequence[TrainerCase], record: Callable[[TrialResult], None]
-) -> list[TrialResult]:
-    """Try every case; call ``record`` with each result."""
-    results = []
-    for case in cases:
-        results.append(_try(case))
-        record(results[-1])
-    return results
-
-
-def _try(case: TrainerCase) -> TrialResult:
-    began = time.monotonic()
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        if case.defect is None:
-            case.scenario.run(folder)
-            return judge_right_run(case.name, judge_run([folder]), time.monotonic() - began)
-        end = case.defect.write_log(folder)
-        return judge_defect(case.defect, judge_run([folder]), end, time.monotonic() - began)
+def trainer_cases(defects: Mapping[str, Defect], *, right: bool) -> list[TrainerCase]:
+    """Return a case for each defect of the trainer and, if wanted, each right run."""
+    cases = [
+        TrainerCase(name, one.when, one)
+        for name, one in defects.items()
+        if isinstance(one, TrainerDefect)
+    ]
+    right_runs = clean_scenarios().items() if right else ()
+    return cases + [TrainerCase(f"run {name}", one) for name, one in right_runs]
 
 
 def judge_defect(
@@ -92,21 +61,9 @@ def judge_defect(
 
     ``end`` is the error with which the trainer itself has ended the run, if it did.
     """
-    broken = found_by_rule(report)
-    missed = [rule for rule in defect.found_by if rule not in broken]
-    others = [rule for rule in broken if rule not in {*defect.found_by, *defect.may}]
     ended = f"; the trainer ended with {end.partition(':')[0]}" if end else ""
-    if defect.hidden and not broken:
-        kind, detail = TrialOutcome.HIDDEN, defect.hidden
-    elif missed:
-        kind, detail = TrialOutcome.SURVIVED, f"passed by {', '.join(missed)}{ended}"
-    elif others:
-        kind = TrialOutcome.KILLED_BY_OTHERS_TOO
-        detail = "; ".join(f"{rule}: {broken[rule]}" for rule in others)
-    else:
-        kind, detail = _judge_evidence(defect, report)
-        detail += ended
-    return TrialResult(defect.name, kind, broken, seconds, detail)
+    evidence = partial(_judge_evidence, defect, report)
+    return compared(defect, found_by_rule(report), evidence, seconds, ended)
 
 
 def found_by_rule(report: RunReport) -> dict[str, str]:

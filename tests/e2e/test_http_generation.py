@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -77,3 +78,21 @@ def test_a_run_goes_on_with_the_servers_that_are_left(
     report = judge_run([tmp_path / "events"])
     assert report.not_clean() == []
     assert report.overview.fates["trained"] == 5 * run.grpo.num_prompts_per_step
+
+
+@pytest.mark.timeout(600)
+def test_a_policy_learns_from_rows_of_a_server(
+    runs: Any, owner: DataPlaneClient, attach: Attach, tmp_path: Path
+) -> None:
+    """All rows come over HTTP, from weights that the server gets after each step."""
+    server = Server()
+    try:
+        run = config([server], tmp_path, "grpo.max_num_steps=80")
+        rewards = runs.plane(run, owner, attach).series("train/reward")
+    finally:
+        server.kill()
+    assert fmean(rewards[:10]) < 0.45
+    assert fmean(rewards[-10:]) > 0.9
+    report = judge_run([tmp_path / "events"])
+    assert report.not_clean() == []
+    assert report.overview.fates["trained"] == 80 * run.grpo.num_prompts_per_step

@@ -26,7 +26,7 @@ from rlconform.grpo.models.char_tokenizer import character_tokenizer
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.trainers.base import StageTimer
 from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, PlanePolicy
-from rlconform.grpo.workers.policy_model import Metrics
+from rlconform.grpo.workers.policy import Metrics
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.grpo.workers.train_step import TrainStepError
 from rlconform.plane import kv_first_write, mint_sample_ids

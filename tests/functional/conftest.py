@@ -21,7 +21,7 @@ from rlconform.backends.ray_worker_server import start_separate_server
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.options import CertifyOptions
-from rlconform.certify.report.json_report import write_report
+from rlconform.certify.report.report_folder import write_report
 
 
 @pytest.hookimpl(trylast=True)

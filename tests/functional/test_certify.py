@@ -16,6 +16,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rlconform.certify.report.verify import Fault, verify_report
+
 SOUND = {"PASS", "NOT_APPLICABLE"}
 
 
@@ -158,11 +160,12 @@ def test_an_interrupted_run_says_that_it_is_partial(
 def test_report_is_sealed_and_junit_counts_agree(certify: Callable[..., Any]) -> None:
     done = certify("hostile:drops_unknown_rows", "-k", "test_get.py")
     report = done.report
-    body = {
-        key: report[key] for key in ("verdict", "causes", "requirements", "checks", "notes", "runs")
-    }
+    parts = ("verdict", "causes", "requirements", "checks", "notes", "runs", "waivers")
+    body = {key: report[key] for key in parts}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     assert hashlib.sha256(text.encode()).hexdigest() == report["footer"]["body_sha256"]
+    findings = verify_report(done.out).findings
+    assert [(one.fault, one.where) for one in findings] == [(Fault.PARTIAL, "selected")]
     suite = ElementTree.parse(done.out / "junit.xml").getroot()
     failed = [check for check in report["checks"] if check["outcome"] == "FAIL"]
     assert int(suite.get("failures", "")) == len(failed) == len(suite.findall(".//failure")) > 0

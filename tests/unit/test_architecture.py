@@ -36,7 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "selftest": _CERTIFY | {"mutants"},
     "bench": _CERTIFY,
     "integrations": _PLANE,
-    "cli": _CERTIFY | {"mutants", "selftest", "bench", "integrations"},
+    "launch": _GRPO | {"check_run"},
+    "cli": _CERTIFY | {"launch", "mutants", "selftest", "bench", "integrations"},
     "__main__": {"cli"},
 }
 

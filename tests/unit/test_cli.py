@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from io import StringIO
@@ -10,9 +12,13 @@ from pathlib import Path
 import pytest
 import typer
 from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from rlconform._live_bar import LiveBar
+from rlconform.cli import app
 from rlconform.cli.console import fail, new_console
+from rlconform.contract import load_requirements
 
 
 def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
@@ -68,3 +74,40 @@ def test_the_bar_shows_a_name_as_it_is() -> None:
         bar.show("a[red]:factory:", total=2)
         bar.bar.refresh()
     assert "a[red]:factory:" in shown.getvalue()
+
+
+def commands() -> list[list[str]]:
+    """The words of every command, e.g. ``["events", "export"]``."""
+    found = []
+    for name, command in getattr(get_command(app), "commands").items():  # noqa: B009
+        inner = getattr(command, "commands", {})
+        found += [[name, one] for one in inner] or [[name]]
+    return found
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_the_help_of_a_command_has_an_example_of_it(words: list[str]) -> None:
+    ran = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"})
+    assert ran.exit_code == 0
+    _, _, examples = re.sub(r"\x1b\[[\d;]*m", "", ran.output).partition("Example")
+    assert f"rlconform {' '.join(words)}" in examples
+
+
+def test_requirements_are_listed_as_json() -> None:
+    rows = json.loads(CliRunner().invoke(app, ["list", "claim", "--json"]).output)
+    known = [row for row in load_requirements().values() if row.section == "CLAIM"]
+    assert [row["id"] for row in rows] == [row.id for row in known]
+    first = rows[0]
+    assert (first["title"], first["sentence"]) == (known[0].title, known[0].sentence)
+    assert any(check.startswith("suites/unit/contract/") for check in first["checks"])
+    assert first["mutants"]
+
+
+@pytest.mark.parametrize("words", [["matrix"], ["diff", "there"], ["verify"], ["waivers"]])
+def test_a_report_that_is_not_there_is_one_sentence(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "there").mkdir()
+    typed = [words[0], *(str(tmp_path / word) for word in words[1:]), str(tmp_path / "none")]
+    ran = CliRunner().invoke(app, typed)
+    assert ran.exit_code == 2
+    assert len(ran.output.strip().splitlines()) == 1
+    assert "name the --out folder of certify" in ran.output

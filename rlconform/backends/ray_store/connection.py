@@ -187,7 +187,7 @@ class ControllerConnection:
             ray.cancel(reference)
             try:
                 return self._await(reference, _STOP_S)
-            except TaskCancelledError:
+            except (TaskCancelledError, PlaneUnavailable):
                 raise late from None
 
     def _await(self, reference: Any, seconds: float) -> Any:

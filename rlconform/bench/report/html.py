@@ -8,8 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from rlconform._page import render_template
 from rlconform.bench.document import MARK, BenchDocument
 from rlconform.bench.report import units
 from rlconform.bench.report.charts import charts, draw, styles_of
@@ -18,18 +17,13 @@ from rlconform.bench.report.tables import absolute_tables, gaps, ratio_tables
 
 def render_page(document: BenchDocument) -> str:
     """Return the page as HTML, with every string of the document escaped."""
-    environment = Environment(
-        loader=PackageLoader("rlconform.bench.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"plain": units.plain, "size": units.size}
     ratios, absolute, how = ratio_tables(document), absolute_tables(document), charts(document)
     styles = styles_of([target.label for target in document.targets])
     drawn = {t.key: draw(t, how[t.key], styles) for t in [*ratios, *absolute] if t.key in how}
-    return environment.get_template("page.html.j2").render(
+    return render_template(
+        "rlconform.bench.report",
+        "page.html.j2",
+        {"plain": units.plain, "size": units.size},
         document=document,
         mark=MARK,
         colours={label: colour for label, (colour, _) in styles.items()},

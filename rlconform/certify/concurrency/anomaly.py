@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,11 @@ def anomaly(kind: str, row: Any, description: str, *operations: Operation) -> An
     """Build an anomaly whose operations are ordered by start and without duplicates."""
     ordered = sorted({id(op): op for op in operations}.values(), key=lambda op: op.start)
     return Anomaly(kind, row, description, tuple(ordered))
+
+
+def shortest_first(anomalies: Iterable[Anomaly]) -> list[Anomaly]:
+    """Return anomalies with the shortest proof first, of equally short ones the earliest."""
+    return sorted(anomalies, key=lambda a: (len(a.operations), a.operations[0].start))
 
 
 def ms(seconds: float) -> str:

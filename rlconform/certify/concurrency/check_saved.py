@@ -7,38 +7,13 @@ them gives the same result each time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from rlconform.certify.concurrency.anomaly import Checker
-from rlconform.certify.concurrency.checkers import calls, claims, reads, status, tags, torn_reads
 from rlconform.certify.concurrency.explain import HistoryViolation, check_history
 from rlconform.certify.concurrency.history import History
+from rlconform.certify.concurrency.named_checkers import CHECKERS
 from rlconform.certify.concurrency.operation import from_jsonl
-
-#: Checkers by name, as a race's failure names them.
-CHECKERS: Mapping[str, Checker] = {
-    checker.__name__: checker
-    for checker in (
-        calls.hung,
-        calls.refused,
-        calls.refused_alone,
-        claims.cross_task,
-        claims.duplicated,
-        claims.lost,
-        claims.null_ids,
-        claims.phantoms,
-        reads.stale_reads,
-        reads.unwritten,
-        reads.wrong_rows,
-        status.early_status,
-        status.late_status,
-        status.non_monotonic,
-        tags.lost_updates,
-        tags.tags_late,
-        torn_reads.torn,
-    )
-}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlconform.certify.assertions.expect import ContractViolation
-from rlconform.certify.concurrency.anomaly import Anomaly, Checker
+from rlconform.certify.concurrency.anomaly import Anomaly, Checker, shortest_first
 from rlconform.certify.concurrency.history import History
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.recording.shorten import shorten
@@ -52,9 +52,7 @@ class HistoryViolation(ContractViolation):
 def check_history(history: History, race: str, *checkers: Checker) -> None:
     """Raise a ``HistoryViolation`` for the first of ``checkers`` that finds an anomaly."""
     for checker in checkers:
-        anomalies = list(checker(history))
-        if anomalies:
-            shortest = sorted(anomalies, key=lambda a: (len(a.operations), a.operations[0].start))
+        if shortest := shortest_first(checker(history)):
             name = getattr(checker, "__name__", "")
             raise HistoryViolation(shortest, history, race, name)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rlconform.certify.concurrency.explain import HistoryViolation
+from rlconform.certify.concurrency.named_checkers import REPEATED
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.concurrency.race_script import race_script
 from rlconform.certify.isolation.remote_client import ProcessDied
@@ -28,11 +29,6 @@ class CleanUpFailed(UserWarning):
     """A warning: a check could not clear its rows; later checks use other partitions."""
 
 
-#: Text added to a race's failure: its seed repeats the roles' choices, but not their timing.
-REPEATED = (
-    "chance decides when a race shows, and the same seed may not show it again; its history does: "
-    "python -m rlconform.certify.concurrency.check_saved HISTORY_FILE"
-)
 _TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
 
 #: The key under which an item stores the client calls of its check.

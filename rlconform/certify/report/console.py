@@ -14,7 +14,7 @@ from rich.table import Table
 from rlconform._live_bar import LiveBar
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.events import Event
-from rlconform.certify.report.json_report import REPRODUCERS
+from rlconform.certify.report.report_folder import PAGE, REPRODUCERS
 from rlconform.certify.report.root_causes import RootCause, describe
 from rlconform.certify.report.verdict import Certificate, Verdict, counted_as
 from rlconform.certify.results import (
@@ -182,5 +182,6 @@ def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -
 def print_folder(console: Console, run: RunRecord, out: Path) -> None:
     """Print the paths of the report and of the reproducer scripts."""
     console.print(f"report: {escape(str(out / 'report.json'))}", soft_wrap=True)
+    console.print(f"page: {escape(str(out / PAGE))}", soft_wrap=True)
     if any(result.reproducer for result in run.results.values()):
         console.print(f"reproducers: {escape(str(out / REPRODUCERS))}", soft_wrap=True)

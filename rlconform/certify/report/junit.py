@@ -70,6 +70,12 @@ def junit_suite(run: RunRecord, results: list[RequirementResult]) -> ElementTree
     return suite
 
 
+def junit_bytes(run: RunRecord, results: list[RequirementResult]) -> bytes:
+    """Return ``junit.xml``."""
+    suite = junit_suite(run, results)
+    return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+
+
 def _probe_text(result: CheckResult) -> str:
     found = "it works" if result.outcome is Outcome.PASS else f"{result.outcome}: {result.evidence}"
     return f"the target does not declare {result.capability}, so it was only probed; {found}"
@@ -104,7 +110,7 @@ def _judge(case: ElementTree.Element, rule: JudgedRule, waived: str) -> None:
         case RuleOutcome.FAIL if waived:
             _skip(case, waived)
         case RuleOutcome.FAIL:
-            message = _xml_text(rule.anomalies[0].sentence)
+            message = _xml_text(rule.anomalies[0].sentence if rule.anomalies else rule.title)
             node = ElementTree.SubElement(case, "failure", type="FAIL", message=message)
             lines = [f"{rule.title}: not so in {rule.count} cases"]
             for anomaly in rule.anomalies:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from rlconform.certify.results import BROKEN, CheckResult, RequirementResult
 
 #: Parts that differ between two reports of the same error: ids, numbers, quoted names.
-_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
+PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
 #: Evidence of an error that the plane raised.
 _RAISED = re.compile(r"the plane's \w+ raised (.*)", re.DOTALL)
 #: Evidence of a call that hung.
@@ -106,7 +106,7 @@ def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
     for check in checks:
         if check.outcome in BROKEN:
             error = _error(check.evidence)
-            kind = _PARTICULAR.sub("_", error) if error else f"{check.requirement}: no error"
+            kind = PARTICULAR.sub("_", error) if error else f"{check.requirement}: no error"
             errors[check.requirement].add(kind)
     return errors
 

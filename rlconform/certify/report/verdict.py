@@ -6,12 +6,14 @@ CheckResult... ──requirement_results──▶ RequirementResult... ──wai
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from rlconform._exit_codes import ExitCode
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.root_causes import RootCause
+from rlconform.certify.report.waivers import Waiver
 from rlconform.certify.results import (
     BROKEN,
     CheckResult,
@@ -54,6 +56,9 @@ class Certificate:
     conclusion: Conclusion
     causes: Sequence[RootCause] = ()  # the probable defects, those that explain most first
     is_whole: bool = True  # whether every check of the level has run; else none is certified
+    waivers: Sequence[Waiver] = ()
+    allow_deviations: bool = False  # whether a conditional verdict exits with 0
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 def in_profile(requirement: Requirement, level: Level) -> bool:

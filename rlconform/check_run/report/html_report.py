@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from rlconform._page import render_template
 from rlconform.check_run.judge import RunReport
 from rlconform.check_run.report.charts import fate_bars, staleness_chart, timeline
 from rlconform.check_run.report.words import (
@@ -20,13 +19,6 @@ SHOWN = 2
 
 def render_run_page(report: RunReport) -> str:
     """Return the page as HTML, with every string of the log escaped."""
-    environment = Environment(
-        loader=PackageLoader("rlconform.check_run.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     outcomes = {verdict.outcome for verdict in report.verdicts}
     worst = next(
         (one for one in (RuleOutcome.FAIL, RuleOutcome.INDETERMINATE) if one in outcomes),
@@ -35,7 +27,9 @@ def render_run_page(report: RunReport) -> str:
     concerned = {
         name for v in report.verdicts for anomaly in v.anomalies for name in anomaly.group_ids
     }
-    return environment.get_template("page.html.j2").render(
+    return render_template(
+        "rlconform.check_run.report",
+        "page.html.j2",
         report=report,
         wrong=sorted(
             (verdict for verdict in report.verdicts if verdict.anomalies),

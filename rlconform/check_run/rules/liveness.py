@@ -35,6 +35,8 @@ _STALLED = "Devices stand idle; without a deadline the run hangs until its time 
 _CONTRADICTED_SHARE, _CONTRADICTED_S = 0.5, 1.0
 #: Seconds that generation may need to go on once all engines have the new weights.
 _RESUMES_S = 30.0
+#: Seconds that ready groups may need on their way to the trainer.
+_UNTAKEN_S = 30.0
 #: Why nothing is generated until the trainer has taken groups.
 _WAITS_FOR_TRAINER = {IdleCause.GATE, IdleCause.BUFFER_FULL, IdleCause.ALL_DISPATCHED}
 
@@ -62,6 +64,8 @@ class Liveness(Rule):
         self._last_rollout: Record | None = None  # the last that began or ended
         # Idle times of the trainer in which nothing is generated, each after a last rollout.
         self._unexplained: list[tuple[Record, Record]] = []
+        # The trainer's idle time for another reason, after groups that nobody has taken since.
+        self._untaken: tuple[Record, Record] | None = None
 
     def on_run_started(self, event: RunStarted, record: Record, _: GroupLife | None) -> None:
         """Deadlines hold from here."""
@@ -110,6 +114,7 @@ class Liveness(Rule):
 
     def on_selected(self, _: Selected, __: Record, group: GroupLife | None) -> None:
         """Perhaps no whole step is ready any more."""
+        self._untaken = None
         self._left(group)
 
     def on_dropped(self, _: Dropped, record: Record, group: GroupLife | None) -> None:
@@ -193,6 +198,8 @@ class Liveness(Rule):
         self._idle[event.who] = record
         self._check_both_idle(record)
         self._check_generation(event, record)
+        if event.who == "trainer" and event.cause is IdleCause.OTHER and self._ready_since:
+            self._untaken = (self._ready_since, record)
         since, least_s = None, max(_CONTRADICTED_S, _CONTRADICTED_SHARE * event.seconds)
         if event.who == "trainer" and event.cause is IdleCause.NO_READY_GROUPS:
             since = self._ready_since
@@ -264,7 +271,22 @@ class Liveness(Rule):
     def on_run_finished(self, _: RunFinished, record: Record, __: GroupLife | None) -> None:
         """The last step was within the deadline too."""
         self._check_step(record)
+        self._check_untaken()
         self._last_trained = None
+
+    def _check_untaken(self) -> None:
+        """The trainer is not idle, for whatever reason, until the end, with a whole step ready."""
+        if self._untaken is None:
+            return
+        ready, idle = self._untaken
+        seconds = idle.event.seconds if isinstance(idle.event, Idle) else 0.0
+        waited = min(seconds, _seconds(ready, idle))
+        if waited > _UNTAKEN_S:
+            self.report(
+                f"expected the trainer to take groups that are ready, a whole step; got it idle "
+                f"for {waited:.0f} s, until the run ended",
+                _STALLED, self.ledger.run_record, ready, idle, basis=Basis.ABSENCE,
+            )  # fmt: skip
 
 
 def _seconds(earlier: Record, later: Record) -> float:

@@ -43,15 +43,20 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
         ConfigError: The file can't be read or isn't YAML, or a key is missing, unknown or has an
             invalid value; the message names the first such key.
     """
-    path = _find(str(source), "grpo")
-    tree = _read(path, ())
+    tree = with_overrides(read_tree(_find(str(source), "grpo")), overrides)
+    return parse_config(tree, str(source))
+
+
+def with_overrides(tree: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """Return a tree with ``key=value`` overrides, see ``load_config``."""
+    tree = DictConfig(tree)
     values = []
     for override in overrides:
         key, equals, name = override.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"override {override!r} is not key=value")
         if key.strip() == PLANE:
-            tree[PLANE] = _plane_block(name.strip())
+            tree[PLANE] = plane_block(name.strip())
         else:
             values.append(override)
     try:
@@ -59,7 +64,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
     except (YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"overrides {values}: {error}") from error
     assert isinstance(overlaid, DictConfig)  # two mappings make a mapping
-    return parse_config(overlaid, str(source))
+    return overlaid
 
 
 def parse_config(
@@ -96,16 +101,16 @@ def _find(source: str, kind: str) -> Path:
     return resource_dir("reference_configs") / kind / f"{source}.yaml"
 
 
-def _plane_block(source: str) -> DictConfig:
+def plane_block(source: str) -> DictConfig:
     """Read the ``data_plane`` section of a file or of a reference configuration."""
     path = _find(source, PLANE)
-    block = _read(path, ()).get(PLANE)
+    block = read_tree(path).get(PLANE)
     if not isinstance(block, DictConfig):
         raise ConfigError(f"{path}: no {PLANE} section")
     return block
 
 
-def _read(path: Path, visited: tuple[Path, ...]) -> DictConfig:
+def read_tree(path: Path, visited: tuple[Path, ...] = ()) -> DictConfig:
     """Read a file and overlay it on the file that it names under ``defaults``."""
     if path in visited:
         raise ConfigError(f"{path}: its {DEFAULTS} form a cycle")
@@ -113,7 +118,7 @@ def _read(path: Path, visited: tuple[Path, ...]) -> DictConfig:
     base = own.pop(DEFAULTS, None)
     if base is None:
         return own
-    merged = OmegaConf.merge(_read(path.parent / str(base), (*visited, path)), own)
+    merged = OmegaConf.merge(read_tree(path.parent / str(base), (*visited, path)), own)
     assert isinstance(merged, DictConfig)  # two mappings make a mapping
     return merged
 

@@ -114,6 +114,16 @@ class MasterConfig(ConfigModel):
         return self
 
     @model_validator(mode="after")
+    def _check_router_replay(self) -> Self:
+        backend = self.generation.backend
+        if self.policy.router_replay.enabled and backend != "transformers":
+            raise ValueError(
+                "policy.router_replay needs generation.backend: transformers; the experts that "
+                f"{backend} chooses are not recorded"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_rewards(self) -> Self:
         if self.reward_model.enable and self.custom_reward_function is not None:
             raise ValueError(

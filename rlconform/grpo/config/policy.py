@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from rlconform.grpo.config.base import ConfigModel
+from rlconform.grpo.config.megatron import MegatronConfig
 from rlconform.plane.microbatches import DynamicBatching, SequencePacking, round_up
 from rlconform.plane.packing import PackingAlgorithm
 
@@ -85,6 +86,14 @@ class PackingConfig(ConfigModel):
         return tokens
 
 
+class RouterReplayConfig(ConfigModel):
+    """Options of router replay, see ``grpo.router_replay``."""
+
+    #: Whether logprob and training passes use the experts that generation chose. It needs a
+    #: mixture of experts, and an engine that records them.
+    enabled: bool = False
+
+
 class PolicyConfig(ConfigModel):
     """Options of the policy: model, precision, batch sizes, parallelism and optimizer."""
 
@@ -105,13 +114,38 @@ class PolicyConfig(ConfigModel):
     max_grad_norm: PositiveFloat | None = 1.0  # null for no clipping
     #: Each rank has a replica of the model, or a shard (``torch.distributed.fsdp.fully_shard``).
     parallelism: Literal["ddp", "fsdp2"] = "ddp"
+    #: With ``enabled: true`` Megatron-core runs the model instead, see ``workers.megatron``.
+    megatron_cfg: MegatronConfig = MegatronConfig()
     #: Whether the ranks keep proof of which rows gave an update a gradient, see
     #: ``workers.witness`` and ``PlanePolicy.witnessed``. It needs a data plane, and two numbers per
     #: token of memory.
     witness: bool = False
+    #: Whether the layers' activations are computed again in the backward pass instead of kept.
+    activation_checkpointing: bool = False
+    router_replay: RouterReplayConfig = RouterReplayConfig()
     packing: PackingConfig = PackingConfig()
     optimizer: OptimizerConfig
     scheduler: SchedulerConfig = SchedulerConfig()
+
+    @model_validator(mode="after")
+    def _check_megatron(self) -> Self:
+        megatron = self.megatron_cfg
+        if not megatron.enabled:
+            return self
+        if self.router_replay.enabled:
+            raise ValueError("router_replay.enabled needs megatron_cfg.enabled: false")
+        if self.precision == "float16":
+            raise ValueError("megatron_cfg.enabled needs precision float32 or bfloat16")
+        tp = megatron.tensor_model_parallel_size
+        key, width = "make_sequence_length_divisible_by", self.make_sequence_length_divisible_by
+        if self.packing.mode == "dynamic_batching":
+            key, width = "packing.sequence_length_round", self.packing.sequence_length_round
+        if megatron.sequence_parallel and self.packing.mode != "sequence_packing" and width % tp:
+            raise ValueError(
+                f"megatron_cfg.sequence_parallel needs {key} to be a multiple of "
+                f"tensor_model_parallel_size {tp}; got {width}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_microbatch_tokens(self) -> Self:

@@ -54,4 +54,9 @@ def build_engine(
         return VLLMEngine(config, policy, device=device)
     model = load_model(policy.model_name, precision=policy.precision, seed=seed)
     nn.Module.to(model, device=torch.device(device))
-    return TransformersEngine(model, config.batch_size, recompute_kv_cache=recompute_kv_cache)
+    return TransformersEngine(
+        model,
+        config.batch_size,
+        recompute_kv_cache=recompute_kv_cache,
+        record_routes=policy.router_replay.enabled,
+    )

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rlconform.grpo.generation.fair_lock import FairLock
+from rlconform.grpo.router_replay.route_format import RouteFormat
 
 #: Tells a generation between two tokens whether to stop.
 ShouldStop = Callable[[], bool]
@@ -104,6 +105,9 @@ class Prefix:
     token_ids: Tensor  # (k,) int64
     logprobs: Tensor  # (k,) float32
     versions: Tensor  # (k,) int64, of the weights that made each token
+    #: (t, L, K) experts of the first t tokens of prompt and response together, all but the last;
+    #: None if the engine doesn't record them, or nothing is generated.
+    routes: Tensor | None = None
 
     def __post_init__(self) -> None:
         shapes = [tuple(leaf.shape) for leaf in (self.token_ids, self.logprobs, self.versions)]
@@ -134,6 +138,7 @@ class Responses:
     versions: list[Tensor]  # B tensors (j,) int64, version of the weights that made each token
     truncated: Tensor  # (B,) bool, true if there is no stop token within ``max_new_tokens``
     finished: Tensor  # (B,) bool, false for rows that were cut because ``should_stop`` said so
+    routes: list[Tensor | None] | None = None  # see ``Prefix.routes``; None if not recorded
 
     @property
     def weight_version(self) -> int:
@@ -145,7 +150,8 @@ class Responses:
 
     def prefix(self, row: int) -> Prefix:
         """Return the tokens of a row, from which ``generate`` can go on if it is unfinished."""
-        return Prefix(self.token_ids[row], self.logprobs[row], self.versions[row])
+        routes = None if self.routes is None else self.routes[row]
+        return Prefix(self.token_ids[row], self.logprobs[row], self.versions[row], routes)
 
     def report_finished(self, on_finished: OnFinished) -> None:
         """Call ``on_finished`` for each finished row, for an engine that knows them only now."""
@@ -157,12 +163,14 @@ class Responses:
     def joined(cls, parts: Iterable[Responses]) -> Responses:
         """Concatenate the responses of several calls."""
         all_parts = list(parts)
+        recorded = all(part.routes is not None for part in all_parts)
         return cls(
             [row for part in all_parts for row in part.token_ids],
             [row for part in all_parts for row in part.logprobs],
             [row for part in all_parts for row in part.versions],
             torch.cat([part.truncated for part in all_parts]),
             torch.cat([part.finished for part in all_parts]),
+            [row for part in all_parts for row in part.routes or []] if recorded else None,
         )
 
 
@@ -171,6 +179,8 @@ class GenerationEngine(ABC):
 
     #: Version of the current weights; 0 for the initial ones.
     weight_version: int = 0
+    #: Format of the experts that it records for router replay; None if it records none.
+    route_format: RouteFormat | None = None
 
     def __init__(self) -> None:
         #: Held while a token is made, and while weights are replaced.

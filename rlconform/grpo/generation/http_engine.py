@@ -74,7 +74,7 @@ class HTTPEngine(GenerationEngine):
 
         Raises:
             ValueError: The version is below ``weight_version``.
-            ConnectionError: No server has read the weights.
+            ServersLost: No server has read the weights.
         """
         self._refit_to = version
         self._loop.run(self._gate.close())

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlconform.grpo.config.infrastructure import HTTPGenerationConfig
+from rlconform.grpo.failures import ServersLost
 from rlconform.grpo.generation.http_router import Endpoint
 from rlconform.grpo.models import weights_digest
 from rlconform.grpo.models.checkpoint_weight_names import as_checkpoint
@@ -55,7 +56,7 @@ class WeightFiles:
             the digest that a server gives, which differs.
 
         Raises:
-            ConnectionError: No server has read the weights.
+            ServersLost: No server has read the weights.
         """
         pieces = {name: piece.detach().cpu().contiguous() for name, piece in as_checkpoint(weights)}
         sent = weights_digest(pieces)
@@ -78,7 +79,7 @@ class WeightFiles:
                 case BaseException():
                     raise answer
         if all(endpoint.version != version for endpoint in endpoints):
-            raise ConnectionError(
+            raise ServersLost(
                 f"expected a server to read weights of version {version}; none of "
                 f"{[endpoint.url for endpoint in endpoints]} did: {answers[0]!r}"
             )

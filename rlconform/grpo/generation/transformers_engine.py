@@ -30,6 +30,8 @@ from rlconform.grpo.generation.base import (
 )
 from rlconform.grpo.models import weights_digest
 from rlconform.grpo.models.logprobs import pick_logprobs
+from rlconform.grpo.router_replay.column import joined_routes
+from rlconform.grpo.router_replay.recorder import RouteRecorder
 
 
 class TransformersEngine(GenerationEngine):
@@ -40,6 +42,9 @@ class TransformersEngine(GenerationEngine):
     are those of the new weights. Without it, new weights attend to keys and values of the old ones.
     Either way the logprobs are those of the distribution that was sampled from. A response that
     goes on from a prefix always gets a new cache.
+
+    With ``record_routes`` it records the experts of each token in its first forward pass, for
+    router replay; ``ConfigError`` if the model has no routers.
     """
 
     def __init__(
@@ -48,9 +53,12 @@ class TransformersEngine(GenerationEngine):
         batch_size: int | None = None,
         *,
         recompute_kv_cache: bool = False,
+        record_routes: bool = False,
     ) -> None:
         super().__init__()
         self._model = model
+        self._recorder = RouteRecorder(model) if record_routes else None
+        self.route_format = None if self._recorder is None else self._recorder.format
         model.train(False)
         self._batch_size = batch_size
         self._recompute_kv_cache = recompute_kv_cache
@@ -75,6 +83,7 @@ class TransformersEngine(GenerationEngine):
                     seeds[rows],
                     sampling,
                     prefixes[rows],
+                    self._recorder,
                 ),
                 should_stop,
                 partial(_shifted, on_finished, rows.start),
@@ -118,6 +127,7 @@ class _Batch:
         seeds: Sequence[int],
         sampling: Sampling,
         prefixes: Sequence[Prefix],
+        recorder: RouteRecorder | None,
     ) -> None:
         device = model.device
         self._model, self._sampling, self._prefixes = model, sampling, prefixes
@@ -137,6 +147,8 @@ class _Batch:
         self._told = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self._cache = DynamicCache(config=model.config)
         self._cached = 0  # tokens in the cache
+        self._recorder = recorder
+        self._routes: Tensor | None = None  # (B, T, L, K) of the tokens that were passed first
 
     @property
     def finished(self) -> bool:
@@ -179,6 +191,7 @@ class _Batch:
             [row.versions for row in rows],
             (self._ended() & ~self._stopped).cpu(),
             self._ended().cpu(),
+            None if self._recorder is None else [row.routes for row in rows],
         )
 
     def _row(self, row: int) -> Prefix:
@@ -191,7 +204,16 @@ class _Batch:
             torch.cat([prefix.token_ids, ids]),
             torch.cat([prefix.logprobs, logprobs]),
             torch.cat([prefix.versions, versions]),
+            self._routes_of(row, count),
         )
+
+    def _routes_of(self, row: int, count: int) -> Tensor | None:
+        """Return the routes of a row's tokens, but the last of its ``count`` new ones."""
+        earlier = self._prefixes[row].routes
+        if self._routes is None or not count:
+            return earlier
+        columns = slice(int(self._padding[row]), self._start + count - 1)
+        return joined_routes(earlier, self._routes[row, columns].cpu())
 
     def _ended(self) -> Tensor:
         return self._stopped | (self._counts == self._budget)
@@ -203,6 +225,21 @@ class _Batch:
 
     def _logits(self) -> Tensor:
         """Compute (B, V) logits of the next token from the tokens that the cache lacks."""
+        if self._recorder is None:
+            logits = self._forward()
+        else:
+            logits, routes = self._recorder.record(self._forward)
+            self._add_routes(routes.view(len(self._ids), -1, *routes.shape[1:]))
+        self._cached = self._ids.shape[1]
+        # The maximum is NaN if a logit is, and infinite if one is +inf or all are -inf.
+        wrong = (~logits.amax(dim=-1).isfinite()).nonzero().flatten().tolist()
+        if wrong:
+            raise ModelFailure(
+                f"rows {wrong} of {len(logits)} have logits that are NaN or infinite"
+            )
+        return logits
+
+    def _forward(self) -> Tensor:
         columns = torch.arange(self._cached, self._ids.shape[1], device=self._ids.device)
         logits: Tensor = self._model(
             input_ids=self._ids[:, self._cached :],
@@ -212,14 +249,15 @@ class _Batch:
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
-        self._cached = self._ids.shape[1]
-        # The maximum is NaN if a logit is, and infinite if one is +inf or all are -inf.
-        wrong = (~logits.amax(dim=-1).isfinite()).nonzero().flatten().tolist()
-        if wrong:
-            raise ModelFailure(
-                f"rows {wrong} of {len(logits)} have logits that are NaN or infinite"
-            )
         return logits
+
+    def _add_routes(self, routes: Tensor) -> None:
+        """Add the routes (B, t, L, K) of the t tokens of a pass that have none yet."""
+        if self._routes is None:
+            self._routes = routes
+            return
+        known = self._routes.shape[1]  # the cache of these tokens may have been computed again
+        self._routes = torch.cat([self._routes, routes[:, known - self._cached :]], dim=1)
 
 
 def check_weights(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:

@@ -20,7 +20,7 @@ class MetricLog:
     #: Metrics by step and name; steps that a resumed run repeated replace the earlier ones.
     steps: dict[int, dict[str, float]] = field(default_factory=dict)
     #: None if the run was killed or is still running.
-    ending: Literal["finished", "failed"] | None = None
+    ending: Literal["finished", "failed", "stopped"] | None = None
 
     @property
     def names(self) -> set[str]:
@@ -37,6 +37,8 @@ class MetricLog:
         last = max(self.steps, default=0)
         if self.ending == "failed":
             return f"the run failed after step {last} of {self.num_steps}"
+        if self.ending == "stopped":
+            return f"the run was stopped at a checkpoint after step {last} of {self.num_steps}"
         if self.ending is None:
             return f"the run was cut off after step {last} of {self.num_steps}"
         if missing:

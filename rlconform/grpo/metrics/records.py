@@ -40,7 +40,9 @@ class RunEnd(_Record):
     """The run has ended; a run that was killed has no such record."""
 
     record: Literal["end"] = "end"
-    status: Literal["finished", "failed"]
+    #: ``stopped``: a checkpoint has the run's last step, and the run goes on when it is started
+    #: again.
+    status: Literal["finished", "failed", "stopped"]
     last_step: int | None = None  # if the run finished before ``num_steps``
 
 

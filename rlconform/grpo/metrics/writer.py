@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.records import METRICS_FILE, RunEnd, RunStart, StepMetrics
@@ -48,6 +48,7 @@ class MetricWriter:
             self._file.write("\n")
         self._last_step = 0
         self._end: int | None = None
+        self._stopped = False
         self._append(RunStart(first_step=first_step, num_steps=num_steps))
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -72,12 +73,20 @@ class MetricWriter:
         """Set the run's last step; below ``num_steps`` if the run ended by its configuration."""
         self._end = step
 
+    def stop(self) -> None:
+        """Note that the run ends at a checkpoint, to go on when it is started again."""
+        self._stopped = True
+
     def close(self, *, finished: bool) -> None:
-        """Record whether the run finished or failed, and close the files. Idempotent."""
+        """Record how the run ended, and close the files. Idempotent."""
         if self._file.closed:
             return
-        status: Literal["finished", "failed"] = "finished" if finished else "failed"
-        self._append(RunEnd(status=status, last_step=self._end if finished else None))
+        if not finished:
+            self._append(RunEnd(status="failed"))
+        elif self._stopped:
+            self._append(RunEnd(status="stopped"))
+        else:
+            self._append(RunEnd(status="finished", last_step=self._end))
         self._file.close()
         if self._board is not None:
             self._board.close()

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.models.char_tokenizer import character_tokenizer
-from rlconform.grpo.models.tiny import TINY_MODELS, tiny_model
+from rlconform.grpo.models.tiny import TINY_MODELS, tiny_config, tiny_model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -38,6 +44,21 @@ def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) ->
         model.config.output_router_logits = False  # no loss that depends on the micro-batches
     model.train(False)  # no dropout
     return model
+
+
+def load_model_config(model_name: str) -> PreTrainedConfig:
+    """Return the sizes of a tiny model or of a local folder's model, without its weights.
+
+    ``ConfigError`` if the name is neither.
+    """
+    if model_name in TINY_MODELS:
+        return tiny_config(model_name)
+    folder = _folder(model_name, "model_name")
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{model_name}: can't load config.json: {_first_line(error)}") from error
+    return config
 
 
 def load_tokenizer(model_name: str, tokenizer_name: str | None = None) -> PreTrainedTokenizerBase:

@@ -11,15 +11,14 @@ padding does not displace real ones.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rlconform.grpo.models.token_order import RowLayout, TokenOrder
 from rlconform.plane.packing import row_lengths
 from rlconform.wire import Lengths
-
-RowLayout = Literal["padded", "packed"]
 
 
 def token_logprobs(
@@ -86,29 +85,13 @@ def _padded_logprobs(
     return torch.where(position < counts[:, None], logprobs, 0)
 
 
-class _Pack(NamedTuple):
-    """K slots for the concatenated tokens of all rows; padding belongs to the row before it."""
-
-    row: Tensor  # (K,) the row of each slot
-    position: Tensor  # (K,) the position within the row
-    valid: Tensor  # (K,) False for padding
-
-    @classmethod
-    def of(cls, counts: Tensor, pad_multiple: int) -> _Pack:
-        slots = -(-counts // pad_multiple) * pad_multiple
-        row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), slots)
-        position = torch.arange(len(row), device=counts.device) - (slots.cumsum(0) - slots)[row]
-        return cls(row, position, position < counts[row])
-
-
 def _packed_logprobs(
     model: nn.Module, input_ids: Tensor, counts: Tensor, temperature: float, pad_multiple: int
 ) -> Tensor:
     if pad_multiple < 1:
         raise ValueError(f"pad_multiple must be at least 1, got {pad_multiple}")
-    pack = _Pack.of(counts, pad_multiple)
-    width = input_ids.shape[1]
-    ids = torch.where(pack.valid, input_ids[pack.row, pack.position.clamp(max=width - 1)], 0)
+    pack = TokenOrder.of(counts, input_ids.shape[1], "packed", pad_multiple)
+    ids = pack.arrange(input_ids, 0)
     logits = model(
         input_ids=ids[None],
         position_ids=pack.position[None],
@@ -116,20 +99,16 @@ def _packed_logprobs(
         use_cache=False,
     ).logits
     picked = pick_logprobs(logits[0, :-1], ids[1:], temperature)
-    predicted = (pack.valid & (pack.position > 0))[1:]
-    row, position = pack.row[1:][predicted], pack.position[1:][predicted]
-    zeros = picked.new_zeros(input_ids.shape)
-    return zeros.index_put((row, position), picked[predicted])
+    return pack.scatter(picked, input_ids.shape)
 
 
-def _attention_mask(model: nn.Module, pack: _Pack) -> Tensor | None:
+def _attention_mask(model: nn.Module, pack: TokenOrder) -> Tensor | None:
     """Build the block-diagonal causal mask (1, 1, K, K) in the form that the attention needs."""
     config: Any = model.config
     attention = str(config._attn_implementation)
     if attention.startswith("flash_attention"):
         return None  # it separates rows by their positions, which restart at 0
-    causal = torch.ones(len(pack.row), len(pack.row), dtype=torch.bool, device=pack.row.device)
-    visible = causal.tril_() & (pack.row[:, None] == pack.row[None])
+    visible = pack.visible()
     if attention == "sdpa":
         return visible[None, None]
     if attention == "eager":  # adds the mask to the scores

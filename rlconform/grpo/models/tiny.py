@@ -40,7 +40,8 @@ TINY_SIZES: dict[str, Any] = {
 }
 
 
-def _config(name: str) -> PreTrainedConfig:
+def tiny_config(name: str) -> PreTrainedConfig:
+    """Return the sizes of a tiny model; ``ValueError`` for another name."""
     if name == "tiny-llama":
         return LlamaConfig(**TINY_SIZES)
     if name == "tiny-qwen3-moe":
@@ -61,7 +62,7 @@ def tiny_model(name: str, seed: int) -> PreTrainedModel:
     It uses the eager implementations of attention and experts, which add in a fixed order on a CPU.
     torch's global generator is left unchanged. ``ValueError`` for another name.
     """
-    config = _config(name)
+    config = tiny_config(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+from rlconform.grpo.failures import first_line
 from rlconform.grpo.queue.queue_actor import CallId, QueueActor
 from rlconform.grpo.queue.trajectory_queue import (
     PutOutcome,
@@ -86,7 +87,7 @@ async def _answer(reference: Any) -> Any:
     try:
         return await asyncio.wrap_future(reference.future())
     except RayActorError as error:
-        raise QueueLost(f"the trajectory queue has died: {error}") from error
+        raise QueueLost(f"the trajectory queue has died: {first_line(error)}") from error
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, Exception) else error from error
 

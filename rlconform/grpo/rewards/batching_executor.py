@@ -15,6 +15,10 @@ A batch that raises is split in halves until the culprit is alone, whose future 
 depth is at most ceil(log2 n) after the first call; one culprit among n requests takes at most
 1 + 2 ceil(log2 n) calls, and the most, if every request fails, is 2n - 1. A wrong number of answers
 or an answer to another request is an error of the batch too: none of its answers is used.
+
+A request may also be what kills a runner. So the requests of a call in which one was lost run again
+first, each alone on a runner that has nothing else, before any other batch begins; one in whose
+calls two were lost fails. A request therefore costs two runners at most.
 """
 
 from __future__ import annotations
@@ -24,43 +28,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
+
+from rlconform.grpo.rewards.batch_runner import (
+    BatchingError,
+    BatchRunner,
+    ExecutorClosed,
+    NoRunnerLeft,
+    RequestFailed,
+    RunnerLost,
+    WrongAnswers,
+)
+
+#: Runners that may be lost in calls of one request.
+MOST_LOSSES = 2
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-Q_contra = TypeVar("Q_contra", contravariant=True)
-A_co = TypeVar("A_co", covariant=True)
-
-
-class BatchingError(RuntimeError):
-    """Base class of the errors of ``BatchingExecutor``."""
-
-
-class ExecutorClosed(BatchingError):
-    """The executor was closed before the request had a place in the queue."""
-
-
-class RequestFailed(BatchingError):
-    """The runner raised for this request alone; ``__cause__`` is its exception."""
-
-
-class WrongAnswers(BatchingError):
-    """A runner returned too few or too many answers, or an answer to another request."""
-
-
-class RunnerLost(BatchingError):
-    """A runner raises it to say that it can't run any batch again."""
-
-
-class NoRunnerLeft(BatchingError):
-    """All runners are lost; no request will ever be answered."""
-
-
-class BatchRunner(Protocol[Q_contra, A_co]):
-    """Runs batches, one or several at a time."""
-
-    async def __call__(self, requests: Sequence[Q_contra], /) -> Sequence[A_co]:
-        """Answer a batch, in order; ``RunnerLost`` if it can run neither this one nor another."""
 
 
 @dataclass(eq=False)
@@ -69,6 +53,7 @@ class _Pending(Generic[Q, A]):
     arrived: float
     placed: asyncio.Future[None]  # done when the request has a place in the queue
     answer: asyncio.Future[A]
+    losses: int = 0  # of runners that had it
 
 
 @dataclass(eq=False)
@@ -78,6 +63,7 @@ class _Lane(Generic[Q, A]):
     run: BatchRunner[Q, A]
     batches: int = 0
     requests: int = 0
+    alone: bool = False  # whether it runs a request alone that may have killed another runner
 
 
 class BatchingExecutor(Generic[Q, A]):
@@ -88,7 +74,7 @@ class BatchingExecutor(Generic[Q, A]):
     batches in the order of their ``submit``.
 
     A runner that raises ``RunnerLost`` gets no further batch, and what it had not answered is given
-    to another one first. Without a runner left everything fails with ``NoRunnerLeft``.
+    to others first. Without a runner left everything fails with ``NoRunnerLeft``.
     """
 
     def __init__(
@@ -113,7 +99,8 @@ class BatchingExecutor(Generic[Q, A]):
         self._is_answer, self._batches_per_runner = is_answer, batches_per_runner
         self._waiting: dict[_Pending[Q, A], None] = {}  # for a place; an ordered set
         self._queue: dict[_Pending[Q, A], None] = {}  # an ordered set
-        self._returned: deque[list[_Pending[Q, A]]] = deque()  # batches of runners that were lost
+        self._returned: deque[list[_Pending[Q, A]]] = deque()  # of runners that were lost, not run
+        self._suspects: deque[_Pending[Q, A]] = deque()  # of calls in which a runner was lost
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -156,10 +143,19 @@ class BatchingExecutor(Generic[Q, A]):
     def _pump(self) -> None:
         """Give places and start batches as long as possible, and set the timer for the next one."""
         self._give_places()
+        self._start_suspects()
         while (lane := self._free_lane()) is not None and (batch := self._next_batch()):
             self._start(lane, batch)
             self._give_places()
         self._set_timer()
+
+    def _start_suspects(self) -> None:
+        """Give each request that may have killed a runner to one that has nothing else."""
+        self._suspects = deque(_unanswered(self._suspects))
+        for lane in self._lanes:
+            if self._suspects and not lane.batches:
+                lane.alone = True
+                self._start(lane, [self._suspects.popleft()])
 
     def _give_places(self) -> None:
         while self._waiting and len(self._queue) < self._max_queue:
@@ -170,8 +166,14 @@ class BatchingExecutor(Generic[Q, A]):
                 self._queue[pending] = None
 
     def _free_lane(self) -> _Lane[Q, A] | None:
-        """Return the runner with the fewest requests among those that may have another batch."""
-        free = [lane for lane in self._lanes if lane.batches < self._batches_per_runner]
+        """Return the runner with the fewest requests among those that may have another batch.
+
+        While requests wait to be run alone there is none, so that runners get idle for them.
+        """
+        if self._suspects:
+            return None
+        most = self._batches_per_runner
+        free = [lane for lane in self._lanes if lane.batches < most and not lane.alone]
         return min(free, key=lambda lane: lane.requests, default=None)
 
     def _next_batch(self) -> list[_Pending[Q, A]]:
@@ -221,13 +223,16 @@ class BatchingExecutor(Generic[Q, A]):
                     middle = (len(part) + 1) // 2
                     parts.extendleft((part[middle:], part[:middle]))
         except RunnerLost as error:
+            run = parts.popleft()
             self._lose(lane, error, [pending for part in parts for pending in part])
+            self._blame(run, error)
         except asyncio.CancelledError:  # the event loop ends
             self._abandon(batch)
             raise
         finally:
             lane.batches -= 1
             lane.requests -= len(batch)
+            lane.alone = False
             self._pump()
 
     async def _call(self, lane: _Lane[Q, A], part: list[_Pending[Q, A]]) -> BaseException | None:
@@ -244,9 +249,7 @@ class BatchingExecutor(Generic[Q, A]):
             return error  # the runner's own, such as a cancelled call of it
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the requests
             return error
-        for pending, answer in zip(part, answers, strict=True):
-            if not pending.answer.done():
-                pending.answer.set_result(answer)
+        self._resolve(part, answers)
         return None
 
     def _check(self, part: list[_Pending[Q, A]], answers: Sequence[A]) -> None:
@@ -256,6 +259,27 @@ class BatchingExecutor(Generic[Q, A]):
             if not self._is_answer(pending.request, answer):
                 raise WrongAnswers(f"expected an answer to {pending.request!r}; got {answer!r}")
 
+    def _resolve(self, part: list[_Pending[Q, A]], answers: Sequence[A]) -> None:
+        """Give each request its answer, unless its client has gone."""
+        for pending, answer in zip(part, answers, strict=True):
+            if not pending.answer.done():
+                pending.answer.set_result(answer)
+
+    def _blame(self, part: list[_Pending[Q, A]], error: RunnerLost) -> None:
+        """Note that a runner was lost in a call of these, and fail those that lost too many.
+
+        Without a runner left all fail for that reason, as nothing will be answered any more.
+        """
+        if not self._lanes:
+            _fail(part, _no_runner_left(error), error)
+        for pending in _unanswered(part):
+            pending.losses += 1
+            if pending.losses < MOST_LOSSES:
+                self._suspects.append(pending)
+            else:
+                lost = RequestFailed(f"{pending.losses} runners were lost with it: {error}")
+                _fail([pending], lost, error)
+
     def _lose(self, lane: _Lane[Q, A], error: RunnerLost, left: list[_Pending[Q, A]]) -> None:
         """Take a runner out, and keep what it had not answered for another one."""
         if lane in self._lanes:
@@ -264,18 +288,22 @@ class BatchingExecutor(Generic[Q, A]):
         if self._lanes:
             return
         self._refuse_waiting()
-        for batch in (*self._returned, self._queue):
-            _fail(batch, NoRunnerLeft(f"all runners are lost, the last one by: {error}"), error)
+        for batch in (*self._returned, self._suspects, self._queue):
+            _fail(batch, _no_runner_left(error), error)
         self._returned.clear()
+        self._suspects.clear()
         self._queue.clear()
 
     def _abandon(self, batch: list[_Pending[Q, A]]) -> None:
         """Cancel what is not answered: no task may begin any more."""
         self._closed = True
         self._refuse_waiting()
-        for pending in _unanswered((*batch, *chain(*self._returned), *self._queue)):
+        for pending in _unanswered(
+            (*batch, *chain(*self._returned), *self._suspects, *self._queue)
+        ):
             pending.answer.cancel()
         self._returned.clear()
+        self._suspects.clear()
         self._queue.clear()
 
     def _refuse_waiting(self) -> None:
@@ -305,3 +333,7 @@ def _fail(batch: Iterable[_Pending[Q, A]], error: BatchingError, cause: BaseExce
     error.__cause__ = cause
     for pending in _unanswered(batch):
         pending.answer.set_exception(error)
+
+
+def _no_runner_left(error: RunnerLost) -> NoRunnerLeft:
+    return NoRunnerLeft(f"all runners are lost, the last one by: {error}")

@@ -21,7 +21,8 @@ from rlconform.events.schema import RewardFailureCause
 from rlconform.grpo.config import RewardModelConfig
 from rlconform.grpo.failures import RewardFailure, WorkerLost
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
-from rlconform.grpo.rewards.batching_executor import BatchingError, BatchingExecutor, NoRunnerLeft
+from rlconform.grpo.rewards.batch_runner import BatchingError, NoRunnerLeft
+from rlconform.grpo.rewards.batching_executor import BatchingExecutor
 from rlconform.grpo.rewards.reward_model import RowScore, RowToScore
 from rlconform.grpo.rewards.reward_workers import RewardWorkers
 

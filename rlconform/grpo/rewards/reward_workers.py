@@ -14,8 +14,8 @@ from typing import Any
 
 from ray.exceptions import RayActorError, RayTaskError
 
-from rlconform.grpo.failures import WorkerDied
-from rlconform.grpo.rewards.batching_executor import RunnerLost
+from rlconform.grpo.failures import WorkerDied, first_line
+from rlconform.grpo.rewards.batch_runner import RunnerLost
 from rlconform.grpo.rewards.reward_model import RowScore, RowToScore
 from rlconform.grpo.workers.worker_group import fetch
 
@@ -88,7 +88,7 @@ class RewardRunner:
         except RayTaskError as error:  # before TimeoutError, which its cause may be
             raise error.cause if isinstance(error.cause, Exception) else error from error
         except RayActorError as error:
-            raise RunnerLost(f"a reward worker died: {error}") from error
+            raise RunnerLost(f"a reward worker died: {first_line(error)}") from error
         except TimeoutError as error:
             raise RunnerLost(
                 f"a reward worker gave no answer in {self.timeout_s:g} s (cluster.timeout_s)"

@@ -17,7 +17,13 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from rlconform.contract import DataPlaneError
 from rlconform.grpo.actors import RunActors
-from rlconform.grpo.failures import DataFailure, ModelFailure, TooFewRewards, WorkerDied
+from rlconform.grpo.failures import (
+    DataFailure,
+    ModelFailure,
+    TooFewRewards,
+    WorkerDied,
+    first_line,
+)
 from rlconform.grpo.replay.slots import Failure, GroupRecord
 from rlconform.grpo.rollout.groups import AbortedGroup, GroupRollout, PartialGroup
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
@@ -100,4 +106,4 @@ class GroupPort:
         failure = failure_of(error)
         if failure is None:
             return error
-        return AttemptFailed(failure, f"{group_id}: {type(error).__name__}: {error}")
+        return AttemptFailed(failure, f"{group_id}: {type(error).__name__}: {first_line(error)}")

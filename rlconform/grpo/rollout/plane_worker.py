@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
+from pathlib import Path
 
 from rlconform.contract import DataPlaneClient, DataPlaneError, KVBatchMeta
 from rlconform.contract.fields import PER_TOKEN_FIELDS
@@ -32,7 +33,8 @@ from rlconform.grpo.rollout.groups import (
 )
 from rlconform.grpo.rollout.staleness_filter import END_WEIGHT_VERSION, WEIGHT_VERSION
 from rlconform.grpo.rollout.turn_loop import RolloutRow, TurnLoop
-from rlconform.grpo.rollout.worker import TOKEN_VERSIONS, RolloutWorker, RowSummary
+from rlconform.grpo.rollout.worker import TOKEN_VERSIONS, Rollout, RolloutWorker, RowSummary
+from rlconform.grpo.router_replay.trace import RouteTrace
 from rlconform.grpo.tasks import Problem, Split
 from rlconform.plane import kv_first_write, mint_sample_ids
 
@@ -43,6 +45,8 @@ _LAST_CALLS_S = 10.0
 class PlaneRolloutWorker(PlaneActor, RolloutWorker):
     """A rollout worker with a client of the plane."""
 
+    _route_trace: RouteTrace | None = None
+
     def __init__(self, device: str) -> None:
         super().__init__(device)
         self._groups = GroupsInFlight()
@@ -51,12 +55,27 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         """Attach to the running plane, after detaching from a previous one."""
         self._open_client(attach)
 
+    def open_route_trace(self, folder: Path, run: str) -> None:
+        """Write the trace of router replay from now on; ``RuntimeError`` without router replay."""
+        if self.engine.route_format is None:
+            raise RuntimeError("the engine doesn't record routes, so there is nothing to trace")
+        self._route_trace = RouteTrace(folder, run, self.engine.route_format)
+
+    def detach(self) -> None:
+        """Detach from the plane, and end the trace of router replay. Idempotent."""
+        super().detach()
+        if self._route_trace is not None:
+            self._route_trace.close()
+            self._route_trace = None
+
     def collect_to_plane(
         self, problems: Sequence[Problem], split: Split, partition_id: str
     ) -> tuple[KVBatchMeta, list[RowSummary]]:
         """Collect rows and write them to the plane; ``RuntimeError`` before ``attach``."""
         client = self._attached()
         rollout = self.collect(problems, split)
+        if split == "train":
+            self._trace_routes(rollout)
         meta = kv_first_write(
             client,
             rollout.columns,
@@ -126,6 +145,7 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         _check_rewards(group_id, rows)
         rollout = self._rollout(rows, token_versions=True)
         start, end = rollout.weight_version, rollout.end_version
+        self._trace_routes(rollout)
         with _cleared_on_error(client, rollout.sample_ids, partition_id):
             meta = kv_first_write(
                 client,
@@ -136,6 +156,11 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
                 tags=[{WEIGHT_VERSION: start, END_WEIGHT_VERSION: end} for _ in rows],
             )
         return GroupRollout(meta, rollout.summaries, start, end, self.exchange_stamps(stamp))
+
+    def _trace_routes(self, rollout: Rollout) -> None:
+        """Write the routes of rows that are about to be put into the trace."""
+        if self._route_trace is not None:
+            self._route_trace.produced(rollout.sample_ids, rollout.columns)
 
     def close_events(self) -> None:
         """Abort what is in flight, wait for its calls of the plane, and write the last line."""

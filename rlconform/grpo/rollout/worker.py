@@ -25,6 +25,7 @@ from rlconform.contract.fields import (
     GENERATION_LOGPROBS,
     INPUT_IDS,
     INPUT_LENGTHS,
+    ROUTED_EXPERTS,
     SAMPLE_MASK,
     TOKEN_MASK,
 )
@@ -48,6 +49,7 @@ from rlconform.grpo.rewards.reward_workers import RewardWorkers
 from rlconform.grpo.rollout.rollout_events import RolloutEvents
 from rlconform.grpo.rollout.row_rewards import RowRewards
 from rlconform.grpo.rollout.turn_loop import RolloutRow, TurnLoop
+from rlconform.grpo.router_replay.column import routes_column
 from rlconform.grpo.tasks import Problem, Split, build_task
 from rlconform.grpo.workers.determinism import make_deterministic
 from rlconform.plane import mint_sample_ids
@@ -69,6 +71,12 @@ ROLLOUT_FIELDS = (
     SAMPLE_MASK,
     MESSAGE_LOGS,
 )
+
+
+def rollout_fields(config: MasterConfig) -> list[str]:
+    """Return the columns of a rollout without ``token_versions``."""
+    routes = [ROUTED_EXPERTS] if config.policy.router_replay.enabled else []
+    return [*ROLLOUT_FIELDS, *routes]
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ class Rollout:
     The columns are ``input_ids`` (N, S) int64, ``input_lengths`` (N,) int64,
     ``generation_logprobs`` (N, S) float32, ``token_mask`` (N, S) int32, ``sample_mask`` (N,)
     float32, padded on the right to the longest row; and ``message_logs``. ``token_versions``
-    (N, S) int64 is added on request.
+    (N, S) int64 is added on request, and with router replay ``routed_experts`` (N, S, L, K).
     """
 
     sample_ids: list[str]  # <uid>_g<i>
@@ -266,8 +274,16 @@ class RolloutWorker(EventsActor):
 
     def _rollout(self, rows: Sequence[RolloutRow], *, token_versions: bool = False) -> Rollout:
         columns = _columns(rows, int(self._tokenizer.pad_token_id))
+        width = columns[INPUT_IDS].shape[1]
         if token_versions:
-            columns[TOKEN_VERSIONS] = _token_versions(rows, columns[INPUT_IDS].shape[1])
+            columns[TOKEN_VERSIONS] = _token_versions(rows, width)
+        if self.engine.route_format is not None:
+            columns[ROUTED_EXPERTS] = routes_column(
+                [[response.routes for response in row.responses] for row in rows],
+                columns[INPUT_LENGTHS].tolist(),
+                width,
+                self.engine.route_format,
+            )
         return Rollout([row.sample_id for row in rows], columns, [_summary(row) for row in rows])
 
 

@@ -106,10 +106,26 @@ TROUBLES: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
+#: A trajectory queue in the place of the replay buffer; with a refusing one each refusal is an
+#: attempt.
+OVER_A_QUEUE: Mapping[str, Any] = {
+    "transport": "queue",
+    "queue": {"staleness_threshold": 1.0},
+    "rollout_failure": {"max_infra_attempts_per_prompt": 20},
+}
+
+
 def clean_scenarios() -> dict[str, Scenario]:
-    """Return every sampler with every trouble, by name."""
-    return {
+    """Return every sampler, and the trajectory queue, with every trouble, by name."""
+    over_buffer = {
         f"{sampler}: {trouble}": Scenario(sampler=sampler, **how)
         for sampler in SAMPLERS
         for trouble, how in TROUBLES.items()
     }
+    over_queue = {
+        f"queue: {trouble}": Scenario(
+            **{**how, "options": {**OVER_A_QUEUE, **how.get("options", {})}}
+        )
+        for trouble, how in TROUBLES.items()
+    }
+    return over_buffer | over_queue

@@ -20,7 +20,8 @@ from pathlib import Path
 import msgspec
 
 from rlconform.grpo.loop_thread import LoopThread
-from rlconform.grpo.rewards.batching_executor import BatchingError, BatchingExecutor
+from rlconform.grpo.rewards.batch_runner import BatchingError
+from rlconform.grpo.rewards.batching_executor import BatchingExecutor
 from rlconform.grpo.tools.text_index import TextIndex
 
 

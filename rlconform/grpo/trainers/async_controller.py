@@ -133,6 +133,9 @@ class AsyncController:
             ]
         training = asyncio.ensure_future(self._step())
         await asyncio.wait([training, *self._background], return_when=asyncio.FIRST_COMPLETED)
+        for task in self._background:
+            if task.done() and not task.cancelled():
+                task.exception()  # marks it as seen: the step may have an error of its own
         if not training.done():
             training.cancel()
             await asyncio.wait([training])

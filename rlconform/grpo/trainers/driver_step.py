@@ -27,6 +27,7 @@ from rlconform.contract.fields import (
     GLOBAL_FORWARD_PAD_SEQLEN,
     PREV_LOGPROBS,
     REFERENCE_POLICY_LOGPROBS,
+    ROUTED_EXPERTS,
     SAMPLE_MASK,
 )
 from rlconform.events.schema import RewardFailureCause
@@ -207,12 +208,21 @@ def _components(rows: Sequence[RowSummary], config: MasterConfig) -> dict[str, T
 
 
 def train_fields(config: MasterConfig) -> list[str]:
-    """Return the columns that training reads; reference logprobs for a KL penalty in the loss."""
-    return [
+    """Return the columns that training reads.
+
+    Reference logprobs are among them for a KL penalty in the loss, and routes for router replay.
+    """
+    fields = [
         name
         for name in DP_TRAIN_FIELDS
         if name != REFERENCE_POLICY_LOGPROBS or config.loss_fn.kl_penalty_in_loss
     ]
+    return [*fields, *replay_fields(config)]
+
+
+def replay_fields(config: MasterConfig) -> list[str]:
+    """Return the columns that every pass of the policy needs for router replay, if it is on."""
+    return [ROUTED_EXPERTS] if config.policy.router_replay.enabled else []
 
 
 def step_metrics(
@@ -220,7 +230,7 @@ def step_metrics(
 ) -> dict[str, float]:
     """Compute the metrics ``train/...`` of a step's rollout, masks and updates.
 
-    Rewards are those before scaling, of rows that have one. Metrics of ``PolicyModel.train`` are
+    Rewards are those before scaling, of rows that have one. Metrics of ``RankPolicy.train`` are
     averaged over the updates. ``rewards/failed/<cause>`` counts all rows of the step's generation.
     """
     row_summaries = [generated.summaries[sample_id] for sample_id in generated.meta.sample_ids]

@@ -42,6 +42,7 @@ from rlconform.grpo.trainers.driver_step import (
     validation_metrics,
 )
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
+from rlconform.grpo.trainers.performance import performance
 from rlconform.grpo.trainers.step_groups import StepGroups
 
 
@@ -80,7 +81,9 @@ class LegacyTrainer(Trainer):
         with self.timer.stage("refit"):
             self.finish_update()
 
-        metrics = step_metrics(generated, targets, updates) | self.timer.take("step")
+        times = self.timer.take("step")
+        metrics = step_metrics(generated, targets, updates) | times
+        metrics |= performance(generated.meta, updates, times["time/train"])
         return StepResult(generated.meta.sample_ids, targets.columns[ADVANTAGES], metrics)
 
     def _generate(self, groups: StepGroups) -> tuple[StepRows, TensorDict]:
@@ -147,6 +150,7 @@ def _tensors(rollout: Rollout, width: int, pad_values: Mapping[str, int]) -> dic
     columns = {name: leaf for name, leaf in rollout.columns.items() if isinstance(leaf, Tensor)}
     for name in PER_TOKEN_FIELDS & columns.keys():
         # A negative padding cuts; only rows that are not selected lose tokens.
-        padding = (0, width - columns[name].shape[1])
+        trailing = (0, 0) * (columns[name].dim() - 2)
+        padding = (*trailing, 0, width - columns[name].shape[1])
         columns[name] = functional.pad(columns[name], padding, value=pad_values.get(name, 0))
     return columns

@@ -38,6 +38,7 @@ from rlconform.grpo.trainers.driver_step import (
     step_metrics,
     validation_metrics,
 )
+from rlconform.grpo.trainers.performance import performance
 from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION, PlanePolicy
 from rlconform.grpo.trainers.step_groups import StepGroups
 
@@ -91,7 +92,9 @@ class PlaneTrainer(Trainer):
             self._policy.finish_step(meta)
         groups.cleared()
 
-        metrics = step_metrics(generated, targets, updates) | self.timer.take("step")
+        times = self.timer.take("step")
+        metrics = step_metrics(generated, targets, updates) | times
+        metrics |= performance(generated.meta, updates, times["time/train"])
         return StepResult(
             meta.sample_ids, targets.columns[ADVANTAGES], metrics | self._policy.traffic()
         )

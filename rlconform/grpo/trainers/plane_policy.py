@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from uuid import uuid4
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -26,12 +27,18 @@ from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig, Stage
 from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter, metered_client
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
-from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS
+from rlconform.grpo.rollout.worker import TOKEN_VERSIONS, rollout_fields
+from rlconform.grpo.router_replay.trace import trace_folder
 from rlconform.grpo.run_events import RunEvents
 from rlconform.grpo.trainers.base import StageTimer
-from rlconform.grpo.trainers.driver_step import driver_fields, set_padded_width, train_fields
+from rlconform.grpo.trainers.driver_step import (
+    driver_fields,
+    set_padded_width,
+    train_fields,
+)
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
-from rlconform.grpo.workers.policy_model import Metrics
+from rlconform.grpo.workers.policy import Metrics
+from rlconform.grpo.workers.rank_layout import RankLayout
 from rlconform.grpo.workers.train_step import TrainStepError
 from rlconform.plane import read_columns, shard_meta_for_dp, write_columns
 
@@ -61,6 +68,7 @@ class PlanePolicy:
     ) -> None:
         self._actors = actors
         self._config = config
+        self._layout = RankLayout.of(config.policy, actors.workers.world)
         self._pad_values = {INPUT_IDS: pad_token_id}
         self._step_fields: list[str] | None = None  # columns that the open step reads
         self._meter = TrafficMeter()
@@ -68,6 +76,16 @@ class PlanePolicy:
         self._client = metered_client(client, self._meter, writer)
         actors.workers.all(PlanePolicyWorker.attach, attach, pad_token_id)
         actors.call_rollout_workers(PlaneRolloutWorker.attach, attach)
+        self._open_trace()
+
+    def _open_trace(self) -> None:
+        """Make all actors write the trace of router replay, if the environment asks for it."""
+        folder = trace_folder(self._config)
+        if folder is None:
+            return
+        run = uuid4().hex[:8]
+        self._actors.workers.all(PlanePolicyWorker.open_route_trace, folder, run)
+        self._actors.call_rollout_workers(PlaneRolloutWorker.open_route_trace, folder, run)
 
     @property
     def client(self) -> DataPlaneClient:
@@ -76,8 +94,9 @@ class PlanePolicy:
 
     def prepare_step(self, num_samples: int, group_size: int | None = None) -> None:
         """Register the partition of a step with this many rows, in groups of ``group_size``."""
-        fields = [*ROLLOUT_FIELDS, *driver_fields(self._config), *train_fields(self._config)]
-        if self._config.async_rl is not None:
+        config = self._config
+        fields = [*rollout_fields(config), *driver_fields(config), *train_fields(config)]
+        if config.async_rl is not None:
             fields.append(TOKEN_VERSIONS)
         self._client.register_partition(
             partition_id=TRAIN_PARTITION,
@@ -91,7 +110,7 @@ class PlanePolicy:
         """Register the partition of the validation rows."""
         self._client.register_partition(
             partition_id=VAL_PARTITION,
-            fields=list(ROLLOUT_FIELDS),
+            fields=rollout_fields(self._config),
             num_samples=num_samples,
             consumer_tasks=["val"],
         )
@@ -157,7 +176,7 @@ class PlanePolicy:
             timer: Gets the stages ``policy_training/shard_meta`` and ``policy_training/ranks``.
 
         Returns:
-            The metrics of each update, see ``PolicyModel.finish_train_step``.
+            The metrics of each update, see ``RankPolicy.finish_train_step``.
 
         Raises:
             TrainStepError: A step is open, see ``begin_train_step``.
@@ -172,8 +191,10 @@ class PlanePolicy:
         with _stage(timer, "policy_training/shard_meta"):
             shards = self._shards(meta, "train", size)
         with _stage(timer, "policy_training/ranks"):
-            updates = self._actors.workers.each(
-                method, [(shard, fields, meta.size // size, loss_fn, mbs) for shard in shards]
+            updates = self._actors.workers.each_replica(
+                method,
+                self._layout,
+                [(shard, fields, meta.size // size, loss_fn, mbs) for shard in shards],
             )
         return updates[0]
 
@@ -219,8 +240,9 @@ class PlanePolicy:
         with _stage(timer, "policy_training/shard_meta"):
             shards = self._shards(meta, "train")
         with _stage(timer, "policy_training/ranks"):
-            self._actors.workers.each(
+            self._actors.workers.each_replica(
                 PlanePolicyWorker.train_microbatches_from_meta,
+                self._layout,
                 [(shard, self._step_fields) for shard in shards],
             )
 
@@ -289,7 +311,7 @@ class PlanePolicy:
 
     def _logprobs(self, method: Callable[..., None], meta: KVBatchMeta) -> None:
         shards = self._shards(meta, "logprob")
-        self._actors.workers.each(method, [(shard,) for shard in shards])
+        self._actors.workers.each_replica(method, self._layout, [(shard,) for shard in shards])
 
     def _train_fields(self, loss_fn: ClippedPGLossConfig | None) -> list[str]:
         configured = self._config.loss_fn
@@ -308,7 +330,7 @@ class PlanePolicy:
             meta = set_padded_width(meta, self._config)
         shards, _ = shard_meta_for_dp(
             meta,
-            self._actors.workers.world,
+            self._layout.dp,
             batch_size,
             sequence_packing=packing.sequence_packing(stage),
             dynamic_batching=packing.dynamic_batching(stage),

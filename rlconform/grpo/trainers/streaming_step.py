@@ -33,6 +33,7 @@ from rlconform.grpo.trainers.driver_step import (
     set_padded_width,
     step_metrics,
 )
+from rlconform.grpo.trainers.performance import performance
 from rlconform.grpo.trainers.plane_policy import PlanePolicy
 
 
@@ -76,6 +77,7 @@ class StreamingStep:
         targets = _joined([targets for _, targets in self._chunks])
         rows = StepRows(first.concat(*others), summaries, len(self._chunks))
         metrics = step_metrics(rows, targets, [self._update])
+        metrics |= performance(rows.meta, [self._update])
         return StepResult(rows.meta.sample_ids, targets.columns[ADVANTAGES], metrics)
 
     def _train_on(self, meta: KVBatchMeta, summaries: RowSummaries) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Protocol
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.algorithm.advantages import group_of
 from rlconform.grpo.config.async_rl import RolloutFailureConfig
+from rlconform.grpo.failures import WorkerLost
 from rlconform.grpo.replay.budget import check_step_size
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.errors import DuplicateGroup
@@ -94,7 +96,7 @@ class TrainPump:
         step = self.current = TrainedStep(self._prompts)
         async with AsyncExitStack() as undo:
             await self._steps.begin()
-            undo.push_async_callback(self._steps.abort)
+            undo.push_async_exit(self._abort)
             while True:
                 self._make_up_for_lost(step, version)
                 if len(step.slots) >= step.wanted:
@@ -109,6 +111,16 @@ class TrainPump:
         self._events.cleared(group_ids)
         self.current = None
         return step
+
+    async def _abort(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,  # noqa: ARG002
+    ) -> None:
+        """End a step after an error; a worker that is lost would not answer this call either."""
+        if kind is not None and not isinstance(error, WorkerLost):
+            await self._steps.abort()
 
     async def _take_chunk(self, step: TrainedStep, version: int) -> None:
         """Train on ready groups, or wait until something has changed."""

@@ -1,6 +1,8 @@
-"""The policy workers: the data-parallel ranks of the policy as Ray actors.
+"""The policy workers: the ranks of the policy as Ray actors.
 
-    policy_model          logprobs and updates of one rank, on tensors in memory
+    policy                updates of one rank in chunks, whatever runs its model
+    policy_model, megatron   a model of transformers; a part of one on Megatron-core
+    rank_layout           which part of the model and which rows each rank has
     policy_worker         a rank as an actor that receives its rows from the driver
     plane_policy_worker   a rank as an actor that reads its rows from a data plane
     worker_group          all ranks, called together

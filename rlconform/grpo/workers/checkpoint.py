@@ -10,19 +10,29 @@ Every function is collective: all ranks must call it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
 
 from rlconform.contract import ConfigError
-from rlconform.grpo.workers.policy_model import PolicyModel
 
 _WEIGHTS = "weights"
 
 
-def save_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
+class SavedPolicy(Protocol):
+    """What a checkpoint holds of a policy."""
+
+    model: nn.Module
+    optimizer: AdamW
+    schedule: LambdaLR
+
+
+def save_policy(policy: SavedPolicy, folder: Path, rank: int) -> None:
     """Write a checkpoint; collective."""
     folder.mkdir(parents=True, exist_ok=True)
     state_dict_saver.save(_distributed_state(policy), checkpoint_id=folder / _WEIGHTS)
@@ -32,7 +42,7 @@ def save_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
     torch.save(own, folder / f"rank_{rank}.pt")
 
 
-def load_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
+def load_policy(policy: SavedPolicy, folder: Path, rank: int) -> None:
     """Load a checkpoint; collective. ``ConfigError`` if it was written with fewer ranks."""
     rank_file = folder / f"rank_{rank}.pt"
     if not rank_file.exists():
@@ -55,6 +65,6 @@ def load_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
         torch.cuda.set_rng_state_all(own["generators"]["cuda"])
 
 
-def _distributed_state(policy: PolicyModel) -> dict[str, Any]:
+def _distributed_state(policy: SavedPolicy) -> dict[str, Any]:
     model, optimizer = get_state_dict(policy.model, policy.optimizer)
     return {"model": model, "optimizer": optimizer}

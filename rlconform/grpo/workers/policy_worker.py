@@ -1,4 +1,4 @@
-"""``PolicyWorker``: one data-parallel rank of the policy as a Ray actor.
+"""``PolicyWorker``: one rank of the policy as a Ray actor.
 
     driver ── join ───────────▶ worker ◀── gloo or nccl ──▶ the other ranks
            ── build(config) ──▶ a new policy for the next run
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ import torch.distributed as dist
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.contract import ConfigError
 from rlconform.events.schema import WeightsPublished
 from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig
 from rlconform.grpo.events_actor import EventsActor
 from rlconform.grpo.models import weights_digest
-from rlconform.grpo.workers.checkpoint import load_policy, save_policy
-from rlconform.grpo.workers.data_parallel import whole_weights
 from rlconform.grpo.workers.determinism import make_deterministic
-from rlconform.grpo.workers.policy_model import Metrics, PolicyModel
+from rlconform.grpo.workers.policy import Metrics, RankPolicy
+from rlconform.grpo.workers.policy_model import PolicyModel
+from rlconform.grpo.workers.rank_layout import RankLayout
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
@@ -44,7 +46,7 @@ class PolicyWorker(EventsActor):
         self._world = world
         self._device = torch.device(device)
         self._store: Any = None  # dist.TCPStore, which torch's stubs don't export
-        self._policy: PolicyModel | None = None
+        self._policy: RankPolicy | None = None
 
     def open_store(self, timeout_s: float) -> tuple[str, int]:
         """Open the ``TCPStore`` of the process group on rank 0; return the host and the port."""
@@ -72,22 +74,40 @@ class PolicyWorker(EventsActor):
 
     def build(self, config: MasterConfig) -> None:
         """Create the run's policy, which replaces the policy of a previous run."""
+        layout = RankLayout.of(config.policy, self._world)
         make_deterministic(config.grpo.seed)
-        self._policy = PolicyModel(config, self._device)
+        self._policy = None  # frees what it holds before the next one is created
+        if not config.policy.megatron_cfg.enabled:
+            self._policy = PolicyModel(config, self._device)
+            return
+        if find_spec("megatron") is None:
+            raise ConfigError(
+                'policy.megatron_cfg.enabled needs megatron-core: pip install "rlconform[megatron]"'
+            )
+        from rlconform.grpo.workers.megatron.policy import (  # noqa: PLC0415 - an extra
+            MegatronPolicy,
+        )
+
+        self._policy = MegatronPolicy(config, self._device, layout)
 
     @property
-    def policy(self) -> PolicyModel:
+    def policy(self) -> RankPolicy:
         """The rank's policy; ``RuntimeError`` before ``build``."""
         if self._policy is None:
             raise RuntimeError("call build first")
         return self._policy
 
-    def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute logprobs, see ``PolicyModel.logprobs``."""
-        return self.policy.logprobs(rows, packing)
+    def logprobs(
+        self,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        sample_ids: Sequence[str] | None = None,
+    ) -> Tensor:
+        """Compute logprobs, see ``RankPolicy.logprobs``."""
+        return self.policy.logprobs(rows, packing, sample_ids)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute reference logprobs, see ``PolicyModel.reference_logprobs``."""
+        """Compute reference logprobs, see ``RankPolicy.reference_logprobs``."""
         return self.policy.reference_logprobs(rows, packing)
 
     def train(
@@ -99,30 +119,30 @@ class PolicyWorker(EventsActor):
         mbs: int | None = None,
         sample_ids: Sequence[str] | None = None,
     ) -> list[Metrics]:
-        """Update the weights, see ``PolicyModel.train``."""
+        """Update the weights, see ``RankPolicy.train``."""
         return self.policy.train(rows, packing, n_batches, loss_fn, mbs, sample_ids)
 
     def begin_train_step(
         self, loss_fn: ClippedPGLossConfig | None = None, mbs: int | None = None
     ) -> None:
-        """Open an update in chunks, see ``PolicyModel.begin_train_step``."""
+        """Open an update in chunks, see ``RankPolicy.begin_train_step``."""
         self.policy.begin_train_step(loss_fn, mbs)
 
     def finish_train_step(self) -> Metrics:
-        """Update the weights and end the step, see ``PolicyModel.finish_train_step``."""
+        """Update the weights and end the step, see ``RankPolicy.finish_train_step``."""
         return self.policy.finish_train_step()
 
     def abort_train_step(self) -> None:
-        """Drop the open step, see ``PolicyModel.abort_train_step``."""
+        """Drop the open step, see ``RankPolicy.abort_train_step``."""
         self.policy.abort_train_step()
 
     def witnessed(self) -> Counter[str]:
-        """Return this rank's ``PolicyModel.witnessed``."""
+        """Return this rank's ``RankPolicy.witnessed``."""
         return self.policy.witnessed
 
     def weights(self) -> dict[str, Tensor]:
         """Return all weights by name on rank 0, {} on other ranks; every rank must call this."""
-        return whole_weights(self.policy.model)
+        return self.policy.weights()
 
     @ray.method(num_returns=3)
     def published_weights(
@@ -143,8 +163,8 @@ class PolicyWorker(EventsActor):
 
     def save(self, folder: Path) -> None:
         """Write this rank's part of a checkpoint; every rank must call this."""
-        save_policy(self.policy, folder, self.rank)
+        self.policy.save(folder, self.rank)
 
     def load(self, folder: Path) -> None:
         """Load a checkpoint; every rank must call this."""
-        load_policy(self.policy, folder, self.rank)
+        self.policy.load(folder, self.rank)

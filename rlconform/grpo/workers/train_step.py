@@ -35,6 +35,10 @@ class TrainStepError(RuntimeError):
     """The calls of a train step came in a wrong order, or not every chunk ended on every rank."""
 
 
+class PlanMismatch(ValueError):
+    """The micro-batches of the ranks don't fit together, so no rank has begun its own."""
+
+
 class OpenStep:
     """A train step between ``begin_train_step`` and its end."""
 
@@ -87,6 +91,11 @@ class OpenStep:
                 f"expected at least one chunk, and each to end on every rank; got "
                 f"{chunks.int().tolist()} [begun, done] by rank: abort the step"
             )
+
+    @property
+    def own_sums(self) -> dict[str, float]:
+        """This rank's ``loss`` and unnormalised metrics; {} without a micro-batch."""
+        return dict(self._own)
 
     def sums(self, device: torch.device) -> dict[str, float]:
         """Return ``loss`` and its unnormalised metrics, summed over all ranks; collective."""

@@ -15,8 +15,9 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rlconform.grpo.config import ClusterConfig
-from rlconform.grpo.failures import WorkerDied, WorkerLost
+from rlconform.grpo.failures import WorkerDied, WorkerLost, first_line
 from rlconform.grpo.workers.policy_worker import PolicyWorker
+from rlconform.grpo.workers.rank_layout import RankLayout
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,8 +26,9 @@ R = TypeVar("R")
 class WorkerGroup:
     """The ranks of one policy; ``WorkerLost`` if a rank did not start.
 
-    ``placement`` has Ray's options of each rank; by default each takes a CPU and, on ``cuda``, a
-    GPU, wherever they are.
+    There are ``cluster.dp_size`` replicas of the model, each on ``replica_ranks`` ranks, see
+    ``workers.rank_layout``. ``placement`` has Ray's options of each rank; by default each takes a
+    CPU and, on ``cuda``, a GPU, wherever they are.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class WorkerGroup:
         worker_class: type[PolicyWorker],
         config: ClusterConfig,
         placement: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        replica_ranks: int = 1,
     ) -> None:
-        self.world = config.dp_size
+        self.world = config.dp_size * replica_ranks
         self._timeout_s = config.timeout_s
         anywhere = {"num_cpus": 1, "num_gpus": int(config.device == "cuda")}
         actor = ray.remote(worker_class)
@@ -58,6 +62,20 @@ class WorkerGroup:
         ]
         results: list[R] = self._fetch(calls, method)
         return results
+
+    def each_replica(
+        self,
+        method: Callable[..., R],
+        layout: RankLayout,
+        arguments: Sequence[Sequence[Any]],
+    ) -> list[R]:
+        """Call the method on every rank with its replica's arguments; return results by replica.
+
+        The results are those of the ranks that write for their replicas. Errors are as in ``each``.
+        """
+        of_ranks = [arguments[layout.dp_rank(rank)] for rank in range(self.world)]
+        results = self.each(method, of_ranks)
+        return [results[rank] for rank in layout.writers]
 
     def all(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
@@ -93,7 +111,7 @@ def fetch(calls: Any, timeout_s: float, what: str) -> Any:
     except GetTimeoutError as error:
         raise WorkerLost(f"{what} gave no answer in {timeout_s:g} s (cluster.timeout_s)") from error
     except RayActorError as error:
-        raise WorkerDied(f"{what}: the actor died: {error}") from error
+        raise WorkerDied(f"{what}: the actor died: {first_line(error)}") from error
     except RayTaskError as error:
         # Raise the original exception type; the chained RayTaskError shows the actor's traceback.
         raise error.cause if isinstance(error.cause, Exception) else error from error

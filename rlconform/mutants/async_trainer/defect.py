@@ -6,21 +6,17 @@ Each is a small subclass of a real class, with a decorator that says which rules
     class SweepSkipped(ReadyFirstSampler):
         '''Takes ready groups without dropping those that are too old.'''
 
-``planted`` puts the subclass in the place of the real one for the length of a block. All else of
-the trainer is real: see ``rlconform.grpo.simulation``, which runs it.
+All else of the trainer is real: see ``rlconform.grpo.simulation``, which runs it.
 """
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 from rlconform.grpo.simulation.scenario import Scenario
+from rlconform.mutants.defect import Defect, planted
 from rlconform.mutants.mutant import mutant_name
 
 #: Errors with which a defect may end its run; the log is judged all the same.
@@ -28,32 +24,13 @@ _ENDS = (RuntimeError, ValueError, LookupError, AssertionError, OSError)
 
 
 @dataclass(frozen=True)
-class TrainerDefect:
-    """A class of the trainer with one defect.
+class TrainerDefect(Defect):
+    """A class of the trainer with one defect; ``when`` is the run that shows it.
 
-    Attributes:
-        broken: The class; its base is the real class that it replaces.
-        found_by: Rules of ``check-run`` that must find it; none if ``hidden`` says why.
-        evidence: Text that an anomaly of the first rule must contain.
-        may: Other rules that may find its consequences; no further rule finds anything.
-        seen: The field failures that it comes from.
-        when: The run that shows it.
-        hidden: Why no log can show it; "" if one can.
+    Rules of ``check-run`` find it in the log of that run.
     """
 
-    name: str
-    broken: type
-    found_by: tuple[str, ...]
-    evidence: str
-    may: tuple[str, ...]
-    seen: str
     when: Scenario
-    hidden: str
-
-    @property
-    def rationale(self) -> str:
-        """What the trainer does wrong."""
-        return inspect.getdoc(self.broken) or ""
 
     def write_log(self, folder: Path) -> str:
         """Run the trainer with the defect; return the error with which the run ended, or ""."""
@@ -73,7 +50,7 @@ def trainer_defect(
     def decorate(broken: type) -> TrainerDefect:
         return TrainerDefect(
             mutant_name(broken.__name__), broken, tuple(found_by.split()), evidence,
-            tuple(may.split()), seen, when or Scenario(), "",
+            tuple(may.split()), seen, "", when or Scenario(),
         )  # fmt: skip
 
     return decorate
@@ -86,18 +63,6 @@ def hidden_defect(
 
     def decorate(broken: type) -> TrainerDefect:
         name = mutant_name(broken.__name__)
-        return TrainerDefect(name, broken, (), "", (), seen, when or Scenario(), why)
+        return TrainerDefect(name, broken, (), "", (), seen, why, when or Scenario())
 
     return decorate
-
-
-@contextmanager
-def planted(broken: type) -> Iterator[None]:
-    """Put a class in the place of its base, in all modules of the trainer that use it."""
-    base = broken.__mro__[1]
-    replaced = base.__name__
-    with ExitStack() as stack:
-        for name, module in list(sys.modules.items()):
-            if name.startswith("rlconform.grpo.") and vars(module).get(replaced) is base:
-                stack.enter_context(patch.object(module, replaced, broken))
-        yield

@@ -28,7 +28,7 @@ from rlconform.contract.schema import parse_row, read_text
 
 SECTIONS = (
     "REG", "PUT", "GET", "TAG", "CLAIM", "STAT", "CLEAR", "LIFE",
-    "WIRE", "SHARD", "PAR", "FLOW", "ASYNC", "FAULT", "LOAD",
+    "WIRE", "SHARD", "PAR", "FLOW", "ASYNC", "R3", "RANK", "FAULT", "LOAD",
 )  # fmt: skip
 
 ROW: dict[str, Any] = {
@@ -123,7 +123,7 @@ def test_every_row_loads_in_the_files_order() -> None:
 
 @pytest.mark.parametrize("row", load_requirements().values(), ids=load_requirements())
 def test_a_row_is_well_formed(row: Requirement) -> None:
-    assert re.fullmatch(r"[A-Z]+-\d\d", row.id)
+    assert re.fullmatch(r"[A-Z][A-Z0-9]*-\d\d", row.id)
     assert row.section in SECTIONS
     assert re.fullmatch(r"draft|\d{4}\.\d\d", row.since)
     for text in (row.title, row.sentence, row.why, row.unchecked or "."):

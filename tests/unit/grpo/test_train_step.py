@@ -15,7 +15,8 @@ from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS, SAMPLE_MASK, TOK
 from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig, load_config
 from rlconform.grpo.models.tiny import VOCABULARY
 from rlconform.grpo.workers.microbatches import TokenSpan, slice_microbatch
-from rlconform.grpo.workers.policy_model import Metrics, PolicyModel
+from rlconform.grpo.workers.policy import Metrics
+from rlconform.grpo.workers.policy_model import PolicyModel
 from rlconform.grpo.workers.train_step import TrainStepError
 from rlconform.plane.sharding import plan_shards
 

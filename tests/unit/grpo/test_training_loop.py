@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +15,7 @@ from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.metrics.reader import read_metrics
 from rlconform.grpo.metrics.writer import MetricWriter
 from rlconform.grpo.trainers.base import StepResult, Trainer
-from rlconform.grpo.training_loop import fit, train
+from rlconform.grpo.training_loop import fit, may_stop, train
 
 
 class ScriptedTrainer(Trainer):
@@ -126,3 +127,38 @@ def test_a_run_that_ended_by_its_configuration_is_complete(tmp_path: Path) -> No
     failed.end_at(3)
     failed.close(finished=False)
     assert "failed" in read_metrics(failed.path).ended_early()
+
+
+def stopped_at(step: int, *overrides: str) -> list[tuple[int, bool]]:
+    """The steps of a run that is asked to stop during ``step``, and whether each was the last."""
+    asked, made = threading.Event(), []
+    for report in fit(trainer(*overrides), asked):
+        made.append((report.step, report.stopped))
+        if report.step == step - 1:
+            asked.set()
+    return made
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return [f"checkpointing.checkpoint_dir={folder}", "checkpointing.enabled=true"]
+
+
+def test_a_run_that_is_asked_to_stop_ends_after_a_checkpoint(tmp_path: Path) -> None:
+    made = stopped_at(3, *checkpoints(tmp_path))
+    assert made == [(1, False), (2, False), (3, True)]
+    assert [path.name for path in tmp_path.iterdir()] == ["step_000003"]
+
+
+def test_a_run_without_checkpoints_does_not_stop() -> None:
+    assert stopped_at(3)[-1] == (7, False)
+
+
+def test_a_run_that_is_asked_during_its_last_step_is_complete(tmp_path: Path) -> None:
+    assert stopped_at(7, *checkpoints(tmp_path))[-1] == (7, False)
+
+
+def test_a_queue_stops_after_a_weight_sync(tmp_path: Path) -> None:
+    queue = ["async_rl.transport=queue", "async_rl.queue.trigger_parameter_sync_step=2"]
+    sizes = ["async_rl.max_buffered_rollouts=64", "checkpointing.save_period=100"]
+    config = load_config("tiny_llama_copy_async", [*queue, *sizes, *checkpoints(tmp_path)])
+    assert [step for step in range(1, 7) if may_stop(step, config)] == [2, 4, 6]

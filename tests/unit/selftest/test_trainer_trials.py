@@ -12,15 +12,16 @@ from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.rules import ALL_RULES
 from rlconform.grpo.rollout import rollout_events
 from rlconform.grpo.simulation import engines
-from rlconform.mutants.async_trainer.defect import TrainerDefect, planted
+from rlconform.mutants.async_trainer.defect import TrainerDefect
 from rlconform.mutants.async_trainer.registry import all_trainer_defects
+from rlconform.mutants.defect import planted
 from rlconform.selftest.classify import GOOD, TrialOutcome
-from rlconform.selftest.kill_matrix import TrainerPart, matrix_of, render_html
+from rlconform.selftest.defect_trials import run_defect_cases
+from rlconform.selftest.kill_matrix import DefectTable, matrix_of, render_html
 from rlconform.selftest.rule_matrix import RULES, render_rule_matrix, rule_lines
 from rlconform.selftest.trainer_trials import (
     judge_defect,
     judge_right_run,
-    run_trainer_cases,
     trainer_cases,
 )
 
@@ -104,7 +105,7 @@ def test_an_alarm_about_a_right_run_is_false(report: RunReport) -> None:
 
 
 def test_a_right_run_passes() -> None:
-    (result,) = run_trainer_cases(trainer_cases({}, right=True)[:1], lambda _: None)
+    (result,) = run_defect_cases(trainer_cases({}, right=True)[:1], lambda _: None)
     assert (result.kind, result.broken) == (TrialOutcome.PASSED, {})
 
 
@@ -122,7 +123,7 @@ def test_the_page_and_the_docs_show_rules_and_defects(report: RunReport) -> None
     assert [cell.kind for cell in lines[0].cells].count("sole") == 1
     header = {"created": "now", "kit": "1", "host": "here", "summary": "one"}
     right = judge_right_run("run in_order: restart", report)
-    page = render_html(matrix_of({}, {}), {}, header, TrainerPart(RULES, lines, [right]))
+    page = render_html(matrix_of({}, {}), {}, header, DefectTable(RULES, lines, [right]))
     assert "torn_weights_kept" in page
     assert "run in_order: restart" in page
     table = render_rule_matrix(DEFECTS)

@@ -61,7 +61,7 @@ class TestPackJaggedFields:
         batch = rollout()
         packed = pack_jagged_fields(batch, LENGTHS)
         jagged = {name for name, leaf in packed.items() if getattr(leaf, "is_nested", False)}
-        assert jagged == {"input_ids", "token_mask", "advantages"}
+        assert jagged == {"input_ids", "token_mask", "advantages", "routed_experts"}
         for name in jagged:
             expected = [batch[name][i, :n] for i, n in enumerate(LENGTHS)]
             assert all(map(torch.equal, rows_of(packed[name]), expected))

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from rlconform.certify.concurrency.anomaly import Checker
-from rlconform.certify.concurrency.check_saved import CHECKERS
 from rlconform.certify.concurrency.check_saved import main as check_saved
 from rlconform.certify.concurrency.checkers.calls import hung, refused, refused_alone
 from rlconform.certify.concurrency.checkers.claims import (
@@ -30,6 +29,7 @@ from rlconform.certify.concurrency.checkers.tags import lost_updates, tags_late
 from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.explain import IMPACT, HistoryViolation, check_history
 from rlconform.certify.concurrency.history import History
+from rlconform.certify.concurrency.named_checkers import CHECKERS
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 
 

@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from rlconform.certify.options import CertifyOptions
-from rlconform.certify.report.json_report import build_report, folder_to_write, write_report
+from rlconform.certify.report.json_report import build_report
+from rlconform.certify.report.report_folder import folder_to_write, write_report
 from rlconform.certify.report.verdict import (
     Certificate,
     Conclusion,
@@ -35,7 +36,8 @@ LEFT_OUT = PlannedCheck(
     "unit/contract/test_put.py::test_fp8", "PUT-02", "dtype_fp8", left_out="declares no fp8"
 )
 
-BODY = ("verdict", "causes", "requirements", "checks", "runs", "notes")
+BODY = ("verdict", "causes", "requirements", "checks", "runs", "waivers", "notes")
+HISTORY = '{"who": "a", "op": "get", "start": 1.0}\n{"who": "b", "op": "put", "start": 1.5}\n'
 
 
 def sample_run() -> RunRecord:
@@ -263,12 +265,11 @@ def test_the_report_has_the_sentence_and_reason_of_each_requirement(tmp_path: Pa
 
 
 def test_a_history_is_written_beside_the_report(tmp_path: Path) -> None:
-    lines = '{"who": "a"}\n{"who": "b"}\n'
-    report = written(with_result(sample_run(), FAILED, history=lines), tmp_path)
+    report = written(with_result(sample_run(), FAILED, history=HISTORY), tmp_path)
     checks = {check["id"]: check for check in report["checks"]}
-    assert (tmp_path / checks[FAILED.id]["history"]).read_text() == lines
-    assert "history" not in checks[CRASHED.id]
-    assert lines not in texts_in(report)
+    assert (tmp_path / checks[FAILED.id]["history"]).read_text() == HISTORY
+    assert checks[CRASHED.id]["history"] == ""
+    assert HISTORY not in texts_in(report)
     written(sample_run(), tmp_path)
     assert list((tmp_path / "histories").iterdir()) == []
 
@@ -278,7 +279,7 @@ def test_a_history_has_a_safe_unique_name(tmp_path: Path, name: str) -> None:
     run = sample_run()
     for check_id in (name, f"x{name}"):
         run.plan.append(replace(FAILED, id=check_id))
-        run.results[check_id] = replace(run.results[FAILED.id], id=check_id, history=check_id)
+        run.results[check_id] = replace(run.results[FAILED.id], id=check_id, history=HISTORY)
     written(run, tmp_path)
     assert len(list((tmp_path / "histories").iterdir())) == 2
 

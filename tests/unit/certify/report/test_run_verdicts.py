@@ -212,7 +212,7 @@ def test_the_report_has_a_part_for_runs(right: JudgedRun, wrong: JudgedRun) -> N
     conclusion = verdict_of(KNOWN, results, complete=True)
     report = build_report(Certificate(CertifyOptions("acme"), run, results, conclusion))
     report = json.loads(json.dumps(report))
-    assert report["schema"] == 2
+    assert report["schema"] == 3
     first, second = report["runs"]
     assert (first["check"], first["requirement"]) == (CHECK.id, CHECK.requirement)
     assert first["name"] == "asynchronous"

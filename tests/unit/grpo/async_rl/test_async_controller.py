@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from rlconform.contract import ConfigError
+from rlconform.contract import ConfigError, KVBatchMeta
 from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig
+from rlconform.grpo.failures import WorkerDied, WorkerLost
+from rlconform.grpo.queue.queue_client import QueueLost
 from rlconform.grpo.replay.budget import TooManySkippedPrompts
 from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.samplers import WindowedSampler
-from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.replay.slots import Failure, Slot
 from rlconform.grpo.rollout.prompt_queue import DataloaderFailed
 from rlconform.grpo.simulation.engines import GROUP
 from rlconform.grpo.simulation.loop import SimulatedLoop
@@ -52,6 +55,54 @@ def test_a_prompt_whose_rewards_fail_again_is_skipped() -> None:
     outcome = run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
     assert isinstance(outcome.error, TooManySkippedPrompts)
     assert "1 prompts have no attempts left (1 reward)" in str(outcome.error)
+
+
+class FailsInAStep(World):
+    """Its policy workers raise in the first chunk."""
+
+    error: Exception
+    undone = 0
+
+    async def chunk(self, slots: Sequence[Slot], meta: KVBatchMeta) -> None:  # noqa: ARG002
+        raise self.error
+
+    async def undo(self) -> None:
+        self.undone += 1
+
+
+@pytest.mark.parametrize(
+    ("error", "undone"),
+    [(WorkerDied("a policy worker"), 0), (WorkerLost("no answer"), 0), (ConnectionError("it"), 1)],
+)
+def test_a_lost_policy_worker_is_not_called_again(error: Exception, undone: int) -> None:
+    """Otherwise the run would wait for ``cluster.timeout_s`` a second time."""
+    world = FailsInAStep(uneven)
+    world.error = error
+    with pytest.raises(type(error)):
+        run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
+    assert world.undone == undone
+
+
+def test_a_pump_that_fails_with_the_step_leaves_no_error_unseen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when the trajectory queue dies: rollouter and trainer both have a call in it."""
+    options, size = config(SAMPLERS["in_order"]), RunSize(PROMPTS, GROUP, STEPS, "train")
+
+    async def fail(*_: Any) -> None:
+        raise QueueLost("the trajectory queue has died")
+
+    async def run() -> None:
+        controller = AsyncController(options, size, World(uneven).ports())
+        controller.pump.run = fail  # type: ignore[method-assign]
+        controller._train.step = fail  # type: ignore[method-assign, assignment]
+        with pytest.raises(QueueLost):
+            await controller.step()
+        await cancel_others(1.0)
+
+    asyncio.run(run())
+    gc.collect()
+    assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize("fault", ["raises", "too few"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_every_queue_gets_through_with_a_clean_log(
 @pytest.mark.parametrize("queue", ["defaults", "small queue", "sync every second step"])
 @pytest.mark.parametrize("second", [0.0, 1.5, 4.0])
 def test_the_death_of_the_queue_ends_the_run_at_once(
-    queue: str, second: float, tmp_path: Path
+    queue: str, second: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(uneven, faults=Faults(queue_dies_at=second), log=SimulatedLog(tmp_path))
     with pytest.raises(QueueLost, match="has died"):
@@ -89,6 +90,9 @@ def test_the_death_of_the_queue_ends_the_run_at_once(
     assert times["run_finished"] - times["run_started"] <= second + 4 * world.queue_s + 0.1
     assert not world.workers.in_flight(), "nothing is being generated any more"
     assert not world.rows, "what was open is dropped, and its rows are cleared"
+    gc.collect()
+    unseen = [one.getMessage() for one in caplog.records if one.name == "asyncio"]
+    assert unseen == [], "the error is raised once, and asyncio prints no other"
 
 
 def test_prompts_that_are_skipped_make_the_last_step_short() -> None:

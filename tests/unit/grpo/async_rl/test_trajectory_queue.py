@@ -15,7 +15,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from rlconform.contract import KVBatchMeta
 from rlconform.grpo.queue.trajectory_queue import (
     GetRequest,
     PutOutcome,
@@ -25,12 +24,8 @@ from rlconform.grpo.queue.trajectory_queue import (
     TrajectoryQueue,
 )
 from rlconform.grpo.replay.errors import DuplicateGroup
-from rlconform.grpo.replay.slots import DropReason, GroupRecord
-
-
-def group(name: str, start: int = 0) -> QueuedGroup:
-    meta = KVBatchMeta("train", None, [f"{name}_g0"])
-    return QueuedGroup(name, start, GroupRecord(meta, (), start))
+from rlconform.grpo.replay.slots import DropReason
+from rlconform.grpo.simulation.queue_play import queued
 
 
 def names(request: GetRequest) -> list[str] | None:
@@ -63,7 +58,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(target=puts, producer=st.sampled_from("ab"), age=st.integers(0, 3))
     def put(self, producer: str, age: int) -> PutRequest:
         start = max(self.queue.version - age, 0)
-        request = self.queue.put(group(f"{producer}{len(self.put_requests)}", start))
+        request = self.queue.put(queued(f"{producer}{len(self.put_requests)}", start))
         self.put_requests.append(request)
         if self.refuses:
             assert request.outcome is not None, "nothing waits where full is refused"
@@ -196,7 +191,7 @@ TestAnyOrder = AnyOrder.TestCase
 
 def test_a_put_waits_for_room_and_keeps_its_place() -> None:
     queue = TrajectoryQueue(1)
-    requests = [queue.put(group(name)) for name in "abc"]
+    requests = [queue.put(queued(name)) for name in "abc"]
     assert [each.outcome for each in requests] == [PutOutcome.ACCEPTED, None, None]
     assert names(queue.get(1)) == ["a"]
     assert [each.outcome for each in requests] == [PutOutcome.ACCEPTED] * 2 + [None]
@@ -206,7 +201,7 @@ def test_a_put_waits_for_room_and_keeps_its_place() -> None:
 
 def test_a_full_queue_refuses_if_it_is_told_to() -> None:
     queue = TrajectoryQueue(1, "refuse")
-    assert [queue.put(group(name)).outcome for name in "ab"] == [
+    assert [queue.put(queued(name)).outcome for name in "ab"] == [
         PutOutcome.ACCEPTED, PutOutcome.FULL,
     ]  # fmt: skip
     assert names(queue.get(2, 1)) == ["a"]
@@ -214,14 +209,18 @@ def test_a_full_queue_refuses_if_it_is_told_to() -> None:
 
 def test_what_is_too_old_is_refused_or_dropped_and_reported() -> None:
     queue = TrajectoryQueue(2, max_staleness=1)
-    old, young, waits = queue.put(group("old")), queue.put(group("young", 1)), queue.put(group("w"))
+    old, young, waits = (
+        queue.put(queued("old")),
+        queue.put(queued("young", 1)),
+        queue.put(queued("w")),
+    )
     queue.advance(2)
     assert (old.outcome, young.outcome) == (PutOutcome.ACCEPTED, PutOutcome.ACCEPTED)
     assert waits.outcome is PutOutcome.STALE, "a waiting producer is told at once"
     assert [(drop.group_id, drop.reason) for drop in queue.drops_after(0)] == [
         ("old", DropReason.STALE)
     ]
-    assert queue.put(group("late")).outcome is PutOutcome.STALE
+    assert queue.put(queued("late")).outcome is PutOutcome.STALE
     assert names(queue.get(2)) == ["young"]
     assert queue.statistics().refused == {"stale": 2}
 
@@ -229,18 +228,18 @@ def test_what_is_too_old_is_refused_or_dropped_and_reported() -> None:
 def test_the_end_marker_comes_after_what_is_left() -> None:
     queue = TrajectoryQueue(4)
     for name in "abc":
-        queue.put(group(name))
+        queue.put(queued(name))
     batch, rest, end = queue.get(2, 2), queue.get(2, 2), queue.get(1)
     queue.close()
     assert (names(batch), names(rest), names(end)) == (["a", "b"], ["c"], [])
     assert end.outcome == QueueBatch(ended=True)
-    assert queue.put(group("d")).outcome is PutOutcome.CLOSED
+    assert queue.put(queued("d")).outcome is PutOutcome.CLOSED
 
 
 def test_the_groups_of_a_cancelled_get_are_the_next_ones() -> None:
     queue = TrajectoryQueue(4)
     for name in "abcd":
-        queue.put(group(name))
+        queue.put(queued(name))
     first = queue.get(2)
     queue.cancel(first)
     assert names(queue.get(3)) == ["a", "b", "c"]
@@ -248,11 +247,11 @@ def test_the_groups_of_a_cancelled_get_are_the_next_ones() -> None:
 
 def test_a_group_is_in_the_queue_once() -> None:
     queue = TrajectoryQueue(1)
-    queue.put(group("a"))
-    queue.put(group("b"))
+    queue.put(queued("a"))
+    queue.put(queued("b"))
     for name in "ab":
         with pytest.raises(DuplicateGroup, match=name):
-            queue.put(group(name))
+            queue.put(queued(name))
 
 
 @pytest.mark.parametrize(("most", "least"), [(0, 0), (1, 2), (5, 3)])

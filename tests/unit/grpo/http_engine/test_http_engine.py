@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlconform.grpo.failures import ServersLost
 from rlconform.grpo.generation import http_engine
 from rlconform.grpo.generation.http_completions import RequestRefused, parse_event
 from rlconform.grpo.generation.transformers_engine import TransformersEngine
@@ -180,7 +181,7 @@ def test_without_a_server_for_the_weights_a_refit_fails_and_the_version_stays(
     server = serve()
     engine = connect(server)
     server.refuses_weights = True
-    with pytest.raises(ConnectionError, match="version 1"):
+    with pytest.raises(ServersLost, match="version 1"):
         engine.refit(weights(5), 1)
     assert engine.weight_version == 0
 

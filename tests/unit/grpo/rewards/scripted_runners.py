@@ -1,55 +1,14 @@
-"""Runners of a batching executor that fail, die and are slow as a test says, and note their calls.
-
-A request is a number, and its answer the pair (number, 2 * number).
-"""
+"""Executors over the runners of ``executor_play``, and clients that ask them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from rlconform.grpo.rewards.batching_executor import BatchingExecutor, RunnerLost
+from rlconform.grpo.rewards.batching_executor import BatchingExecutor
+from rlconform.grpo.simulation.executor_play import ScriptedAnswer, ScriptedRunner
 
-Answer = tuple[int, int]
-Outcome = Answer | BaseException
-
-
-@dataclass
-class Call:
-    """One call of a runner."""
-
-    runner: int
-    requests: tuple[int, ...]
-    began: float
-    ended: float = float("nan")
-
-
-@dataclass
-class ScriptedRunner:
-    """Runs one batch at a time, as an actor does."""
-
-    number: int
-    calls: list[Call]  # of all runners, in the order in which they began
-    seconds: float = 1.0  # of a call
-    bad: frozenset[int] = frozenset()  # requests that raise, with their batch
-    dies_at: int | None = None  # the call, counted from 0, that it dies in
-    change: Callable[[list[Answer]], Sequence[Answer]] = lambda answers: answers
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _begun: int = 0
-
-    async def __call__(self, requests: Sequence[int]) -> Sequence[Answer]:
-        async with self._one:
-            number, self._begun = self._begun, self._begun + 1
-            call = Call(self.number, tuple(requests), _now())
-            self.calls.append(call)
-            await asyncio.sleep(self.seconds)
-            call.ended = _now()
-            if self.dies_at is not None and number >= self.dies_at:
-                raise RunnerLost(f"runner {self.number} died")
-            if wrong := self.bad.intersection(requests):
-                raise ValueError(f"bad: {sorted(wrong)}")
-            return self.change([(request, 2 * request) for request in requests])
+Outcome = ScriptedAnswer | BaseException
 
 
 def executor(
@@ -59,7 +18,7 @@ def executor(
     wait_ms: float = 10.0,
     queue: int = 100,
     batches_per_runner: int = 2,
-) -> BatchingExecutor[int, Answer]:
+) -> BatchingExecutor[int, ScriptedAnswer]:
     """Open an executor over the runners."""
     return BatchingExecutor(
         runners,
@@ -71,15 +30,13 @@ def executor(
     )
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-async def ask(opened: BatchingExecutor[int, Answer], request: int) -> Answer:
+async def ask(opened: BatchingExecutor[int, ScriptedAnswer], request: int) -> ScriptedAnswer:
     return await (await opened.submit(request))
 
 
-async def ask_all(opened: BatchingExecutor[int, Answer], requests: Sequence[int]) -> list[Outcome]:
+async def ask_all(
+    opened: BatchingExecutor[int, ScriptedAnswer], requests: Sequence[int]
+) -> list[Outcome]:
     return await asyncio.gather(*(ask(opened, each) for each in requests), return_exceptions=True)
 
 

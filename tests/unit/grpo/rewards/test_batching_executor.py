@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from rlconform.grpo.rewards.batching_executor import (
-    ExecutorClosed,
-    RequestFailed,
-)
+from rlconform.grpo.rewards.batch_runner import ExecutorClosed, RequestFailed
+from rlconform.grpo.rewards.executor_history import RunnerCall
+from rlconform.grpo.simulation.executor_play import ScriptedRunner
 from rlconform.grpo.simulation.loop import simulate
 
-from .scripted_runners import Call, Outcome, ScriptedRunner, ask, ask_all, executor, now
+from .scripted_runners import Outcome, ask, ask_all, executor, now
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 13])
 @pytest.mark.parametrize("runners", [1, 2, 3])
 def test_any_number_of_requests_is_answered(count: int, runners: int) -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         return await ask_all(
@@ -34,7 +33,7 @@ def test_any_number_of_requests_is_answered(count: int, runners: int) -> None:
 
 
 def test_a_batch_runs_when_it_is_full_or_its_first_request_has_waited() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> None:
         opened = executor([ScriptedRunner(0, calls, seconds=0.001)], size=3)
@@ -55,7 +54,7 @@ def test_a_batch_runs_when_it_is_full_or_its_first_request_has_waited() -> None:
 
 
 def test_requests_gather_while_all_runners_are_busy() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> None:
         opened = executor([ScriptedRunner(0, calls)], batches_per_runner=1)
@@ -70,7 +69,7 @@ def test_requests_gather_while_all_runners_are_busy() -> None:
 
 
 def test_the_runner_with_the_fewest_requests_takes_the_next_batch() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> None:
         slow, fast = ScriptedRunner(0, calls, seconds=10.0), ScriptedRunner(1, calls, seconds=1.0)
@@ -86,7 +85,7 @@ def test_the_runner_with_the_fewest_requests_takes_the_next_batch() -> None:
 
 
 def test_a_cancelled_request_leaves_the_batch() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         opened = executor([ScriptedRunner(0, calls)], size=3)
@@ -104,7 +103,7 @@ def test_a_cancelled_request_leaves_the_batch() -> None:
 
 
 def test_the_answer_of_a_running_cancelled_request_is_ignored() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         opened = executor([ScriptedRunner(0, calls)], size=2)
@@ -119,7 +118,7 @@ def test_the_answer_of_a_running_cancelled_request_is_ignored() -> None:
 
 
 def test_a_cancelled_request_is_not_in_a_later_half_of_its_batch() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         opened = executor([ScriptedRunner(0, calls, bad=frozenset({3}))])
@@ -150,7 +149,7 @@ def test_a_cancelled_request_frees_its_place_in_the_queue() -> None:
 
 
 def test_submit_waits_while_the_queue_is_full() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[float]:
         opened = executor(
@@ -167,7 +166,7 @@ def test_submit_waits_while_the_queue_is_full() -> None:
 
 
 def test_a_request_that_waited_for_a_place_can_be_cancelled() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         opened = executor([ScriptedRunner(0, calls)], size=1, queue=1, batches_per_runner=1)
@@ -183,7 +182,7 @@ def test_a_request_that_waited_for_a_place_can_be_cancelled() -> None:
 
 
 def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         opened = executor(

@@ -8,19 +8,22 @@ from math import ceil, log2
 
 import pytest
 
-from rlconform.grpo.rewards.batching_executor import (
-    BatchingExecutor,
+from rlconform.grpo.rewards.batch_runner import (
     NoRunnerLeft,
     RequestFailed,
+    RunnerLost,
     WrongAnswers,
 )
+from rlconform.grpo.rewards.batching_executor import BatchingExecutor
+from rlconform.grpo.rewards.executor_history import CallEnd, RunnerCall
+from rlconform.grpo.simulation.executor_play import ScriptedAnswer, ScriptedRunner
 from rlconform.grpo.simulation.loop import simulate
 
-from .scripted_runners import Answer, Call, Outcome, ScriptedRunner, ask_all, executor
+from .scripted_runners import Outcome, ask_all, executor
 
 
 def test_an_error_goes_to_its_own_request() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         runner = ScriptedRunner(0, calls, bad=frozenset({5}))
@@ -49,7 +52,7 @@ def test_an_error_goes_to_its_own_request() -> None:
 
 
 def test_calls_are_bounded_if_every_request_fails() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         runner = ScriptedRunner(0, calls, bad=frozenset(range(13)))
@@ -68,9 +71,9 @@ def test_calls_are_bounded_if_every_request_fails() -> None:
     ],
 )
 def test_wrong_answers_are_errors(
-    change: Callable[[list[Answer]], list[Answer]], said: str
+    change: Callable[[list[ScriptedAnswer]], list[ScriptedAnswer]], said: str
 ) -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         return await ask_all(executor([ScriptedRunner(0, calls, change=change)]), range(4))
@@ -84,9 +87,9 @@ def test_wrong_answers_are_errors(
 
 def test_an_answer_is_used_only_if_the_whole_batch_has_the_right_ones() -> None:
     """Two answers that changed places are found, and both requests get their own."""
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
-    def swap(answers: list[Answer]) -> list[Answer]:
+    def swap(answers: list[ScriptedAnswer]) -> list[ScriptedAnswer]:
         return [answers[1], answers[0], *answers[2:]] if len(answers) > 1 else answers
 
     async def run() -> list[Outcome]:
@@ -96,7 +99,7 @@ def test_an_answer_is_used_only_if_the_whole_batch_has_the_right_ones() -> None:
 
 
 def test_the_batches_of_a_lost_runner_go_to_another_one_first() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         dying = ScriptedRunner(0, calls, dies_at=0)
@@ -108,14 +111,32 @@ def test_the_batches_of_a_lost_runner_go_to_another_one_first() -> None:
     assert [(call.runner, call.requests) for call in calls] == [
         (0, (0, 1)),
         (1, (2, 3)),
-        (1, (0, 1)),
+        (1, (0,)),  # alone, as one of them may have killed the runner
+        (1, (1,)),
         (1, (4, 5)),
         (1, (6, 7)),
     ]
 
 
+def test_a_request_that_kills_runners_fails_at_the_second_one() -> None:
+    """The others are answered by the runner that is left."""
+    calls: list[RunnerCall] = []
+
+    async def run() -> list[Outcome]:
+        runners = [ScriptedRunner(i, calls, poison=frozenset({1})) for i in range(3)]
+        return await ask_all(executor(runners, batches_per_runner=1), range(8))
+
+    outcomes = simulate(run())
+    failed = outcomes.pop(1)
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.__cause__, RunnerLost)
+    assert str(failed).startswith("2 runners were lost with it: runner")
+    assert outcomes == [(i, 2 * i) for i in range(8) if i != 1]
+    assert sum(call.end is CallEnd.LOST for call in calls) == 2
+
+
 def test_without_a_runner_left_everything_fails() -> None:
-    calls: list[Call] = []
+    calls: list[RunnerCall] = []
 
     async def run() -> list[Outcome]:
         dying = [ScriptedRunner(i, calls, dies_at=0) for i in range(2)]
@@ -130,11 +151,11 @@ def test_without_a_runner_left_everything_fails() -> None:
 
 
 def test_a_runner_that_is_cancelled_by_itself_fails_its_requests() -> None:
-    async def cancelled(_: Sequence[int]) -> list[Answer]:
+    async def cancelled(_: Sequence[int]) -> list[ScriptedAnswer]:
         raise asyncio.CancelledError
 
     async def run() -> list[Outcome]:
-        opened = BatchingExecutor[int, Answer](
+        opened = BatchingExecutor[int, ScriptedAnswer](
             [cancelled], max_batch_size=2, max_wait_ms=1, max_queue=8, is_answer=lambda *_: True
         )
         return await ask_all(opened, range(3))
@@ -143,7 +164,7 @@ def test_a_runner_that_is_cancelled_by_itself_fails_its_requests() -> None:
 
 
 def test_the_end_of_the_event_loop_cancels_what_runs() -> None:
-    answers: list[asyncio.Future[Answer]] = []
+    answers: list[asyncio.Future[ScriptedAnswer]] = []
 
     async def run() -> None:
         opened = executor([ScriptedRunner(0, [])], size=1, batches_per_runner=2)

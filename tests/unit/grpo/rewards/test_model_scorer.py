@@ -14,7 +14,7 @@ import torch
 from rlconform.grpo.config import RewardModelConfig
 from rlconform.grpo.failures import RewardFailure, WorkerLost
 from rlconform.grpo.rewards.base import Reward, RewardRequest, RewardScorer
-from rlconform.grpo.rewards.batching_executor import RunnerLost
+from rlconform.grpo.rewards.batch_runner import RunnerLost
 from rlconform.grpo.rewards.model_scorer import ModelScorer
 from rlconform.grpo.rewards.reward_model import RewardModel, RowScore, RowToScore
 from rlconform.grpo.rewards.reward_workers import RewardWorkers

@@ -1,0 +1,1 @@
+"""The pages of certificates: one report, several side by side, two compared."""

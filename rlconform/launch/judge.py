@@ -1,0 +1,156 @@
+"""``judge_job``: the verdict of a launched recipe, from its folder and Slurm's last word.
+
+    job.json: gates ─────────────┐
+    Slurm's status, logs/*/end ──┤
+    run/metrics.jsonl ───────────┼─▶ a GateVerdict per gate ──▶ verdict.json, junit.xml, exit code
+    run/events, run/r3 ──────────┤
+    metrics of the legacy twin ──┘
+
+It passes if every gate does. A gate that the recipe names and that could not run fails it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from rlconform.grpo.metrics.reader import MetricLog
+from rlconform.launch.endings import judge_ending, read_end
+from rlconform.launch.gate_verdict import GateOutcome, GateVerdict, failed, not_run, passed
+from rlconform.launch.gates import (
+    events_gate,
+    metric_gates,
+    parity_gates,
+    read_log,
+    steps_gate,
+    throughput_gate,
+)
+from rlconform.launch.job_folder import JobFolder, JobRecord
+from rlconform.launch.names import parse_name
+from rlconform.launch.slurm import JobStatus
+
+
+@dataclass(frozen=True)
+class JobVerdict:
+    """The verdicts of all gates of a job."""
+
+    record: JobRecord
+    status: JobStatus | None
+    gates: tuple[GateVerdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every gate passes; a job without any does not."""
+        return bool(self.gates) and all(gate.passed for gate in self.gates)
+
+
+def judge_job(
+    folder: JobFolder, status: JobStatus | None, baseline: JobFolder | None = None
+) -> JobVerdict:
+    """Judge a job by its gates; without ``status`` the folder alone is judged.
+
+    ``baseline`` is the folder of the legacy twin.
+    """
+    record = folder.record()
+    gates = record.gates
+    log = read_log(folder.metrics)
+    verdicts = []
+    if status is not None:
+        runs = folder.runs
+        logs = runs[-1] if runs else None
+        verdicts.append(judge_ending(status, read_end(logs) if logs else None, logs))
+    verdicts.append(steps_gate(log, record.steps))
+    verdicts += metric_gates(log, gates.metrics)
+    if gates.check_run:
+        verdicts += events_gate(folder.events)
+    if gates.needs_baseline:
+        legacy = _legacy_log(record, baseline)
+        if gates.parity is not None:
+            verdicts += parity_gates(log, legacy, gates.parity)
+        if gates.throughput is not None:
+            verdicts.append(throughput_gate(log, legacy, gates.throughput))
+    if gates.r3_trace:
+        verdicts.append(_r3_gate(folder))
+    return JobVerdict(record, status, tuple(verdicts))
+
+
+def _legacy_log(record: JobRecord, baseline: JobFolder | None) -> MetricLog | str:
+    legacy = str(parse_name(record.recipe).legacy)
+    if baseline is None:
+        return f"no run of {legacy} was named: launch it, and give its folder as --baseline"
+    own = baseline.record().recipe
+    if own != legacy:
+        return f"expected --baseline to hold a run of {legacy}; got one of {own}"
+    return read_log(baseline.metrics)
+
+
+def _r3_gate(folder: JobFolder) -> GateVerdict:
+    """Run ``rlconform check-r3`` over the trace."""
+    gate, trace = "check-r3", folder.r3_trace
+    if not trace.exists():
+        return not_run(gate, f"expected a trace of router replay in {trace}; there is none")
+    command = [sys.executable, "-m", "rlconform", "check-r3", str(trace)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+    said = lines[0] if lines else f"exit code {done.returncode}"
+    match done.returncode:
+        case 0:
+            return passed(gate, said)
+        case 1:
+            return failed(gate, said)
+        case _:
+            return not_run(gate, said)
+
+
+def write_verdict(verdict: JobVerdict, folder: JobFolder) -> None:
+    """Write ``verdict.json``, the certificate of the run, and ``junit.xml``."""
+    text = json.dumps(document(verdict), indent=2)
+    (folder.path / "verdict.json").write_text(text + "\n", "utf-8")
+    tree = ElementTree.ElementTree(junit(verdict))
+    tree.write(folder.path / "junit.xml", "utf-8", xml_declaration=True)
+
+
+def document(verdict: JobVerdict) -> dict[str, Any]:
+    """Return the certificate as plain values."""
+    record = verdict.record
+    name = parse_name(record.recipe)
+    return {
+        "schema": 1,
+        "level": "e2e",
+        "recipe": record.recipe,
+        "plane": name.plane or "legacy",
+        "passed": verdict.passed,
+        "gates": [asdict(gate) for gate in verdict.gates],
+        "slurm": None if verdict.status is None else asdict(verdict.status),
+        "steps": record.steps,
+        "gpu_hours": record.gpu_hours,
+        "commit": record.commit,
+        "modified": list(record.modified),
+        "rlconform": record.rlconform,
+        "versions": record.versions,
+    }
+
+
+def junit(verdict: JobVerdict) -> ElementTree.Element:
+    """Return a ``testsuite`` with a case per gate; one that never ran is an error."""
+    counts: Sequence[tuple[str, GateOutcome, str]] = (
+        ("failures", GateOutcome.FAIL, "failure"),
+        ("errors", GateOutcome.NOT_RUN, "error"),
+    )
+    suite = ElementTree.Element("testsuite", name=f"rlconform launch {verdict.record.recipe}")
+    suite.set("tests", str(len(verdict.gates)))
+    for word, outcome, _ in counts:
+        suite.set(word, str(sum(gate.outcome is outcome for gate in verdict.gates)))
+    for gate in verdict.gates:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=verdict.record.recipe, name=gate.gate
+        )
+        for _, outcome, tag in counts:
+            if gate.outcome is outcome:
+                ElementTree.SubElement(case, tag, message=gate.message)
+    return suite

@@ -1,0 +1,51 @@
+"""``ReplayDefect``: a class of router replay with one defect, and how its trace is judged.
+
+Each is a small subclass of a real class::
+
+    @replay_defect("those of the token before", seen="slime a93386e51")
+    class RoutesShiftedByOne(RouteReplayer):
+        '''Gives each token the experts of the token before.'''
+
+The step is real but for its routes: see ``rlconform.grpo.simulation.replay_step``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlconform.grpo.simulation.replay_step import ReplayScenario
+from rlconform.mutants.defect import Defect, planted
+from rlconform.mutants.mutant import mutant_name
+
+#: Errors with which a defect may end its step; the trace is judged all the same.
+_ENDS = (RuntimeError, LookupError, ValueError)
+
+
+@dataclass(frozen=True)
+class ReplayDefect(Defect):
+    """A class of router replay with one defect; ``when`` is the step that shows it."""
+
+    when: ReplayScenario
+
+    def write_trace(self, folder: Path) -> str:
+        """Run the step with the defect; return the error with which it ended, or ""."""
+        with planted(self.broken):
+            try:
+                self.when.run(folder)
+            except _ENDS as error:
+                return f"{type(error).__name__}: {error}"
+        return ""
+
+
+def replay_defect(evidence: str, *, seen: str, options: str = "") -> Callable[[type], ReplayDefect]:
+    """Make a class a defect that ``check-r3`` must find; ``options`` are those of its step."""
+
+    def decorate(broken: type) -> ReplayDefect:
+        scenario = ReplayScenario(tuple(options.split()))
+        return ReplayDefect(
+            mutant_name(broken.__name__), broken, ("check_r3",), evidence, (), seen, "", scenario
+        )
+
+    return decorate
