@@ -42,6 +42,7 @@ class ModelledPartition:
         self._reads: list[tuple[list[str], list[str]]] = []  # ids and fields
         self._claimed: list[KVBatchMeta] = []  # copies
         self._newest: BatchMeta | None = None
+        self._rank: int | None = None  # that claimed last
 
     def _register(self) -> None:
         groups = {"grpo_group_size": size} if (size := self.model.group_size) > 1 else {}
@@ -113,7 +114,7 @@ class ModelledPartition:
 
         ``how`` is the rank or None, and whether to block.
         """
-        rank, wait = how
+        self._rank, wait = how
         wait = wait and self.model.group_size == 1  # how many rows to wait for is a question there
         size = (
             size * self._judge.values.universe.block - self._judge.values.universe.block // 3
@@ -124,7 +125,7 @@ class ModelledPartition:
         with self._judge.calling("claims"):
             try:
                 meta = self._part.claim(
-                    task, fields, size, blocking=waits, timeout_s=LONG_WAIT_S, dp_rank=rank
+                    task, fields, size, blocking=waits, timeout_s=LONG_WAIT_S, dp_rank=self._rank
                 )
             except TimeoutError:
                 if not waits:
@@ -187,7 +188,10 @@ class ModelledPartition:
             self._judge.expect("lengths", got in allowed, due, str(got))
 
     def _drain(self, task: str) -> None:
-        """Claim the ready rows one by one, and expect all of them; then claim once more."""
+        """Claim the ready rows one by one, and expect all of them; then claim once more.
+
+        The rank that claimed last claims them, as the other ranks may be gone.
+        """
         for name in FIELDS:
             size = self._judge.values.universe.block * self.model.group_size
             for _ in self.model.ready(task, [name])[::size]:
@@ -199,7 +203,7 @@ class ModelledPartition:
 
     def _claim_ready(self, task: str, field: str, size: int) -> list[str]:
         with self._judge.calling("claims"):
-            meta = self._part.claim(task, [field], size)
+            meta = self._part.claim(task, [field], size, dp_rank=self._rank)
         self._judge_claim(task, [field], meta)
         return meta.sample_ids
 

@@ -193,13 +193,18 @@ class PartitionUnderTest:
         return meta
 
     def claim_all(
-        self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
+        self,
+        task: str = "train",
+        fields: Sequence[str] = ("x",),
+        batch_size: int = 1,
+        *,
+        dp_rank: int | None = None,
     ) -> list[str]:
         """Claim up to ``batch_size`` rows at a time until none is left; return the ids in order."""
         claimed: list[str] = []
         while True:
             asked = max(1, min(batch_size, self._rows.ready(task, fields)))
-            ids = self.claim(task, fields, asked).sample_ids
+            ids = self.claim(task, fields, asked, dp_rank=dp_rank).sample_ids
             if not ids:
                 return claimed
             claimed += ids

@@ -80,6 +80,29 @@ def ClaimDealtToEightRanks(claim: MethodCall) -> KVBatchMeta:
     return _dealt(claim, 8)
 
 
+@claim_meta_mutant("CLAIM-12", evidence="all but one rank gone", may_fail="CLAIM-02")
+def ClaimLeavesEachRankItsLastRow(claim: MethodCall) -> KVBatchMeta:
+    """Deals rows to the ranks that have claimed; other ranks may claim all of them but the last.
+
+    Queues in which an idle worker steals from others do so; a rank that is gone keeps one row.
+    """
+    key, rank = (claim.partition_id, claim.task_name), claim.dp_rank
+    ranks, owners = claim.notes.setdefault(key, ([], {}))
+    if rank is None or claim.blocking:
+        return claim()
+    meta = claim(batch_size=1 << 20)
+    rows = find_rows(claim.plane._engine, claim.partition_id, meta.sample_ids)
+    for row in rows:
+        owners.setdefault(row, ranks[row.age % len(ranks)] if ranks else None)
+    if rank not in ranks:
+        ranks.append(rank)
+    last = {owners[row]: row for row in rows if owners[row] not in {None, rank}}.values()
+    mine = [n for n, row in enumerate(rows) if row not in last][: claim.batch_size]
+    rest = [row for n, row in enumerate(rows) if n not in mine]
+    give_back(partition_of(claim), rest, claim.task_name)
+    return meta.subset(mine)
+
+
 def _claim_by(claim: MethodCall, order: Callable[[IndexRow], Any]) -> Any:
     """Claim the ready rows for which ``order`` is smallest."""
     with claim.plane._locked() as index:

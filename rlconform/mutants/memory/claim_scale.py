@@ -12,6 +12,7 @@ from rlconform.mutants.memory.helpers import (
     find_rows,
     give_back,
     partition_of,
+    put_mutant,
 )
 from rlconform.mutants.types import Claimed, Ids
 
@@ -65,3 +66,20 @@ class ClearGenerationInEightBits(MemoryEngine):
         marks.update((task, i) for i in ids)
         keep = [n for n in range(len(ids)) if n not in old]
         return [ids[n] for n in keep], [tags[n] for n in keep]
+
+
+#: Rows for which a partition has room.
+ROOM = 1024
+
+
+@put_mutant("CLAIM-09", evidence="never put, or cleared")
+def PutTakesRoomOfClaimedRows(put: MethodCall) -> None:
+    """Has room for 1,024 rows; a put beyond takes that of rows which every task has claimed.
+
+    Rings do so: the oldest rows that everybody has claimed make room for new ones.
+    """
+    put()
+    with put.plane._locked():
+        partition = partition_of(put)
+        done = [i for i, row in partition._rows.items() if partition._tasks <= row.claimed_by]
+        put.plane.clear(put.partition_id, done[: max(0, partition.size - ROOM)])

@@ -11,6 +11,7 @@ from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
+    are_ready,
     changes,
     claim_mutant,
     engine_mutant,
@@ -125,3 +126,23 @@ def ClaimsWaitInSixteenPlaces(claim: MethodCall) -> Claimed:
         return claim()
     with claim.notes.setdefault("places", threading.Semaphore(16)):
         return claim()
+
+
+@claim_mutant("CLAIM-06", evidence="claims that have waited", may_fail="CLAIM-05")
+def ClaimLooksAtGrowingPauses(claim: MethodCall) -> Claimed:
+    """Looks for rows at pauses that grow to 2.5 s, so a claim that has waited long is served late.
+
+    Clients that poll a server with exponential backoff do so.
+    """
+    if claim.wait_s is None:
+        return claim()
+    deadline, pause = time.monotonic() + claim.wait_s, 0.01
+    while True:
+        with claim.plane._locked():
+            if are_ready(claim, claim.rows):
+                return claim(wait_s=None)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("too few rows")
+        time.sleep(min(pause, left))  # no event ends a poller's pause
+        pause = min(3 * pause, 2.5)

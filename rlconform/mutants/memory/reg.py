@@ -14,10 +14,12 @@ from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     KnowsDeclared,
     give_back,
+    mark,
     memory_mutant,
     names_of,
     put_mutant,
     put_samples_mutant,
+    register_mutant,
     register_partition_mutant,
 )
 from rlconform.mutants.types import Names
@@ -207,3 +209,23 @@ def RegisterForgetsClaims(register: MethodCall) -> None:
         for task in register.consumer_tasks:
             claimed = [row for row in partition._rows.values() if task in row.claimed_by]
             give_back(partition, claimed, task)
+
+
+@register_mutant("CLAIM-02", evidence="for a task that had claimed none", may_fail="REG-08")
+def RegisterRenumbersTasks(register: MethodCall) -> None:
+    """Knows a task by its place in the list, so tasks in another order exchange their claims.
+
+    Planes that keep a row's claims as bits, one for each task, do so.
+    """
+    with register.plane._locked() as index:
+        before = register.notes.get(register.partition_id, register.tasks)
+        register()
+        register.notes[register.partition_id] = list(register.tasks)
+        partition = index.partition(register.partition_id)
+        moved = [pair for pair in zip(before, register.tasks, strict=False) if len({*pair}) > 1]
+        rows = partition._rows.values()
+        claimed = {old: [row for row in rows if old in row.claimed_by] for old, _ in moved}
+        for old, _ in moved:
+            give_back(partition, claimed[old], old)
+        for old, new in moved:
+            mark(partition, claimed[old], new)

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
 from rlconform.backends.columns.column_block import extents_of
 from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import KVBatchMeta, UnknownSample
 from rlconform.mutants.call import MethodCall, State, applied
+from rlconform.mutants.memory.column_helpers import is_column
 from rlconform.mutants.memory.helpers import (
     all_claimed_mutant,
     claim_meta_mutant,
     clear_mutant,
     clear_samples_mutant,
+    engine_mutant,
+    find_rows,
     give_back,
     held,
     memory_mutant,
@@ -23,7 +31,8 @@ from rlconform.mutants.memory.helpers import (
     put_mutant,
     register_mutant,
 )
-from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
+from rlconform.wire import rows_of
 
 
 class ByIdAlone(MemoryClient):
@@ -157,3 +166,49 @@ def StatusCountsAllPartitions(status: MethodCall) -> bool:
             for partition in index._partitions.values()
             if partition._tasks.issuperset(status.tasks)
         )
+
+
+#: Bytes of a row that is stored by its content.
+BY_CONTENT = 256
+
+
+def _contents(batch: AnyBatch) -> set[bytes]:
+    """Return the bytes of the batch's large rows."""
+    leaves = [] if batch is None else list(batch.values())
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and is_column(leaf)]
+    rows = [row.detach().cpu() for leaf in tensors for row in rows_of(leaf)]
+    large = [row.contiguous().view(-1) for row in rows if row.nbytes > BY_CONTENT]
+    return {row.view(torch.uint8).numpy().tobytes() for row in large}
+
+
+@engine_mutant("REG-04", evidence="is freed")
+class ClearFreesEqualRowsOfOthers(MemoryEngine):
+    """Stores equal rows once, and frees them when the last row of one partition is gone.
+
+    Rows of other partitions that are equal to a cleared or overwritten row are lost.
+    """
+
+    _freed = State(set[bytes])
+
+    def _held(self, partition_id: str, sample_ids: Ids | None) -> set[bytes]:
+        held: set[bytes] = set()
+        for row in find_rows(self, partition_id, sample_ids):
+            if row.fields:
+                held |= _contents(super().get(partition_id, [row.sample_id], sorted(row.fields)))
+        return held
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, sample_ids, fields, tags)
+        self._freed -= _contents(fields)
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        gone = self._held(partition_id, sample_ids)
+        super().clear(partition_id, sample_ids)
+        if gone:
+            self._freed |= gone - self._held(partition_id, None)
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        batch = super().get(partition_id, sample_ids, names)
+        if self._freed and self._freed & _contents(batch):
+            raise UnknownSample("the content of a row is freed")
+        return batch

@@ -160,3 +160,21 @@ def PutSendsTagsAfterFields(put: MethodCall) -> None:
         put(tags=None)
         time.sleep(0.002)  # duration of a second message
         put(fields=None)
+
+
+#: Rows whose tags are in one message.
+TAGS_PAGE = 64
+
+
+@put_mutant("TAG-04", evidence="the tags of its put on every claimed row", chance=True)
+def PutSendsTagsInPages(put: MethodCall) -> None:
+    """Sends the tags of a put in pages of 64 rows, and makes all rows claimable with the first."""
+    ids, tags = put.sample_ids, put.tags
+    if put.fields is None or tags is None or len(ids) <= TAGS_PAGE:
+        put()
+        return
+    put(tags=[*tags[:TAGS_PAGE], *({} for _ in tags[TAGS_PAGE:])])
+    for start in range(TAGS_PAGE, len(ids), TAGS_PAGE):
+        time.sleep(0.001)  # duration of a message
+        page = slice(start, start + TAGS_PAGE)
+        put(sample_ids=ids[page], fields=None, tags=tags[page])

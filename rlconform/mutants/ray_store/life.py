@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from tensordict import TensorDict
 
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import KVBatchMeta, UnknownSample
+from rlconform.contract import KVBatchMeta, PlaneUnavailable, UnknownSample
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+from rlconform.wire import is_object_column, object_column, object_rows
 
 
 @ray_call_mutant(RayStoreClient.close, "LIFE-02", evidence="PlaneUnavailable", may_fail="LIFE-06")
@@ -97,3 +99,80 @@ class AttachedLoadsFirstPageOnly(RayStoreClient):
         meta = super().claim_meta(*args, **kwargs)
         self._missed -= {(meta.partition_id, sample_id) for sample_id in meta.sample_ids}
         return meta
+
+
+#: Characters of an object that is stored outside of its row.
+OUTSIDE = 1024
+
+
+@ray_mutant("LIFE-02", evidence="row 0 of 'z' to be", may_fail="LIFE-06 PUT-13 PUT-21 PUT-27")
+class JoinerTakesNumberOfLeaver(RayStoreClient):
+    """Stores large objects by the client's number, which a client that joins later may get again.
+
+    So the objects of a client that has closed are replaced by those of the one that joins next. The
+    number is that of the clients attached at the time, and one more.
+    """
+
+    #: Partition of records of closed clients: which large objects each has put.
+    _LEFT = "left_clients"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        saved = [] if self._owner else self._engine.snapshot()
+        left = [row.tags["put"] for p in saved if p.partition_id == self._LEFT for row in p.rows]
+        self._same_place: list[tuple[str, str, str]] = json.loads(left[-1]) if left else []
+        self._put: list[tuple[str, str, str]] = []
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        for name in receipt.fields or []:
+            leaf = None if fields is None else fields.get(name)
+            if not self._owner and is_object_column(leaf):
+                values = object_rows(leaf, len(sample_ids))
+                for sample_id, value in zip(sample_ids, values, strict=True):
+                    if len(repr(value)) > OUTSIDE:
+                        self._store((partition_id, sample_id, name), value)
+        return receipt
+
+    def _store(self, row: tuple[str, str, str], value: Any) -> None:
+        """Note a large object; it replaces that of the closed client in the same place."""
+        place = len(self._put)
+        self._put.append(row)
+        if place < len(self._same_place):
+            partition_id, sample_id, name = self._same_place[place]
+            try:
+                super().get_samples([sample_id], partition_id, [name])
+            except LookupError:  # it was cleared
+                return
+            old = TensorDict({name: object_column([value])}, batch_size=[1])
+            super().put_samples([sample_id], partition_id, old)
+
+    def close(self) -> None:
+        if self._put:
+            record = {"put": json.dumps(self._put)}
+            self._put = []
+            super().put_samples([f"client at {time.time()}"], self._LEFT, None, [record])
+        super().close()
+
+
+@ray_mutant(
+    "LIFE-04", evidence="to attach with bootstrap=False", may_fail="LIFE-01 LIFE-06 CLAIM-16"
+)
+class AttachedPlaceLookedUpOnce(RayStoreClient):
+    """Looks up once in each process where the plane is, so no later plane is found there.
+
+    Clients that keep a connection or an address for the life of their process do so.
+    """
+
+    _place: ClassVar[str] = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        kind, place = type(self), self._connection._controller._actor_id.hex()
+        if not self._owner and (kind._place or place) != place:
+            super().close()
+            raise PlaneUnavailable("the plane at the known place has ended")
+        if not self._owner:
+            kind._place = place

@@ -33,7 +33,7 @@ def RoutesOfTheNextLayer(leaf: Tensor) -> Tensor:
 
 @foreign_column_mutant("R3-01", evidence="row 0 of 'routed_experts'", may_fail="R3-03 RANK-03")
 def RoutesOfTheTokenBefore(leaf: Tensor) -> Tensor:
-    """Sends a column's routes from one token too early on (SL-08)."""
+    """Sends a column's routes from one token too early on."""
     return _of_routes(leaf, torch.uint8, lambda values: values.roll(1, dims=0))
 
 

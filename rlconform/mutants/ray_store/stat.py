@@ -62,6 +62,35 @@ class StatusTrueUntilCountChanges(RayStoreClient):
         super().clear_samples(*args, **kwargs)
 
 
+@ray_mutant("STAT-01", evidence="status after such a row got its first field", may_fail="STAT-02")
+class StatusTrueUntilIdsChange(RayStoreClient):
+    """Repeats an answer of True until the same process writes or the partition has other ids.
+
+    Fields of a row that had only tags add no id, so they are missed if another process puts them.
+    """
+
+    _ids = State(dict[tuple[str, ...], list[str]])
+
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
+        answer = super().check_consumption_status(partition_id, task_names)
+        key, ids = (partition_id, *task_names), self.list_sample_ids(partition_id)
+        if answer:
+            self._ids[key] = ids
+        return bool(ids) and self._ids.get(key) == ids
+
+    def register_partition(self, *args: Any, **kwargs: Any) -> None:
+        self._ids.clear()
+        super().register_partition(*args, **kwargs)
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        self._ids.clear()
+        return super().put_samples(*args, **kwargs)
+
+    def clear_samples(self, *args: Any, **kwargs: Any) -> None:
+        self._ids.clear()
+        super().clear_samples(*args, **kwargs)
+
+
 @ray_mutant("STAT-01", evidence="status after two processes claimed all rows")
 class StatusOfLastProcessOfRank(RayStoreClient):
     """Counts, for each rank, only the rows claimed by the process of that rank that claimed last.

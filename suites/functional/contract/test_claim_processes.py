@@ -41,6 +41,26 @@ def test_a_put_of_another_process_wakes_a_blocked_claim(
     expect_ids(expect_woken(waiting, waiter, second), IDS, "rows of the woken claim")
 
 
+@requirement("CLAIM-05")
+@pytest.mark.parametrize(("older", "newer"), [(1, 2), (0, 1), (1, 0)])
+def test_a_claim_is_served_before_an_older_one_of_another_process_that_needs_more(
+    part: PartitionUnderTest, actors: Actors, older: int, newer: int
+) -> None:
+    """Planes that wake one waiting process may wake the one for which the rows don't suffice."""
+    views = [part, *(part.via(actor) for actor in actors(2))]
+    timeout_s = 4 * part.timeouts.settle
+    large = start_blocking_claim(views[older], 4, timeout_s)
+    expect_waiting(large, part, "four rows", "an answer with no row ready")
+    small = start_blocking_claim(views[newer], 2, timeout_s)
+    expect_waiting(small, part, "two rows", "an answer with no row ready")
+    (putter,) = (view for n, view in enumerate(views) if n not in {older, newer})
+    putter.put_labeled(IDS[:2])
+    expect_ids(expect_woken(small, views[newer], putter), IDS[:2], "rows of the smaller claim")
+    rest = ["r0", "r1", "r2", "r3"]
+    putter.put_labeled(rest)
+    expect_ids(expect_woken(large, views[older], putter), rest, "rows of the larger claim")
+
+
 @requirement("CLAIM-06")
 def test_a_timed_out_claim_of_an_attached_client_claims_nothing(
     part: PartitionUnderTest, actors: Actors

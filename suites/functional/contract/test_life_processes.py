@@ -9,15 +9,23 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import ContractViolation, expect_equal, expect_rejection
+from rlconform.certify.assertions.expect import (
+    ContractViolation,
+    expect_equal,
+    expect_objects,
+    expect_rejection,
+)
 from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import DataPlaneClient
+from rlconform.contract import DataPlaneClient, Target
+from rlconform.wire import object_array
 
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -137,6 +145,31 @@ def test_a_close_gives_back_no_claims_and_takes_no_rows_along(
         view.expect_labeled([*IDS, "own0", "own1"])
 
 
+@requirement("LIFE-02")
+def test_a_client_that_joins_after_a_close_replaces_no_rows_of_the_one_that_left(
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient], target: Target
+) -> None:
+    """Planes that number their clients, and rows by client, may use a number again."""
+    ids = {who: [f"{who}{n}" for n in range(3)] for who in ("leaves", "joins")}
+    logs = {who: [[{"role": who, "content": f"{i} " * 2000}] for i in ids[who]] for who in ids}
+    wide = {who: torch.full((3, 1 << 15), float(n)) for n, who in enumerate(ids)}
+    objects = False
+    for who, own in ids.items():
+        view = part.via(new_actor())
+        view.put_labeled(own, tags=[{"by": who}] * 3)
+        view.put(own, y=wide[who])
+        objects = put_unless_refused(view, target, own, z=object_array(logs[who]))
+        if who == "leaves":
+            view.client.close()
+    for who, own in ids.items():
+        part.expect_labeled(own)
+        part.expect_rows(own, y=list(wide[who]))
+        if objects:
+            expect_objects(part.get(own, "z"), "z", logs[who])
+    tags = {i: {"by": who} for who, own in ids.items() for i in own}
+    expect_equal(tags_by_id(part.claim("train")), tags, "tags of both clients' rows")
+
+
 @requirement("LIFE-06")
 def test_a_late_client_sees_all_of_a_large_step(
     new_partition: Callable[..., PartitionUnderTest], new_actor: Callable[[], DataPlaneClient]
@@ -148,3 +181,26 @@ def test_a_late_client_sees_all_of_a_large_step(
         late.expect_rows(ids, x=[torch.tensor(first), torch.tensor(first + 1)])
     claimed = late.claim(batch_size=len(STEP_IDS)).sample_ids
     expect_equal(len(set(claimed)), len(STEP_IDS), "rows claimed by a late client")
+
+
+@requirement("LIFE-04", ends_plane=True, leans_on=("LIFE-06",))
+def test_a_process_of_the_old_plane_attaches_to_the_new_one(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    """Planes that look up once in each process where the plane is go to the old one."""
+    (worker,) = plane.actors().start(1)
+    try:
+        part.via(worker).put_labeled(IDS)
+        worker.close()
+        plane.renew()
+        new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
+        new.register()
+        new.put_labeled(IDS, version=1)
+        plane.actors().attach_again(worker)
+        view = new.via(worker)
+        view.expect_labeled(IDS, version=1)
+        view.put_labeled(["late"])
+        new.expect_labeled(["late"])
+        expect_ids(view.claim("train"), [*IDS, "late"], "rows of the new plane")
+    finally:
+        worker.end()

@@ -20,7 +20,8 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_row
-from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.odd_ids import NUMBERS, ODD_IDS
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire import object_array, stack_or_nest
@@ -60,6 +61,26 @@ def test_an_attached_clients_receipt_names_what_was_written(
         expect_equal(meta.sample_ids, IDS[::-1], "sample_ids on the receipt")
         expect_equal(meta.partition_id, part.id, "partition_id on the receipt")
         expect_equal(sorted(meta.fields or []), fields, "fields written by this put")
+
+
+@requirement("PUT-20")
+@pytest.mark.parametrize("writes", ["owner", "attached"])
+def test_odd_ids_of_one_process_are_those_of_every_other(
+    part: PartitionUnderTest, actors: Actors, writes: str
+) -> None:
+    """Planes that shorten ids may do so by a hash that differs in each process."""
+    first, second = (part.via(actor) for actor in actors(2))
+    writer, readers = (part, [first, second]) if writes == "owner" else (first, [part, second])
+    ids = [*ODD_IDS, *NUMBERS]
+    writer.put_labeled(ids)
+    for n, reader in enumerate(readers):
+        reader.expect_labeled(ids[::-1])
+        reader.put_labeled(ids, "yz"[n])
+    writer.expect_labeled(ids, "x", "y", "z")
+    expect_ids(readers[0].claim("train", ["x", "y", "z"]), ids, "ids that another process claims")
+    readers[0].clear(ids[::2])
+    readers[1].expect_labeled(ids[1::2])
+    writer.expect_absent(ids[::2])
 
 
 @requirement("PUT-21")

@@ -57,6 +57,24 @@ def test_a_process_that_has_asked_notices_that_rows_were_replaced(
 
 
 @requirement("STAT-01")
+@each_pair
+def test_a_process_that_has_asked_notices_fields_of_rows_that_had_only_tags(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that keep a status until the number of rows changes miss fields without a new row."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS[:1])
+    changer.put(IDS[1:], tags=[{"v": 1}, {"v": 2}])
+    looker.claim("train", batch_size=1)
+    expect_equal(looker.consumed(), True, "status with two rows that have only tags")
+    for n, sample_id in enumerate(IDS[1:]):
+        changer.put_labeled([sample_id])
+        expect_equal(looker.consumed(), False, "status after such a row got its first field")
+        looker.claim("train", batch_size=1)
+        expect_equal(looker.consumed(), True, f"status with {n + 2} rows claimed")
+
+
+@requirement("STAT-01")
 @pytest.mark.parametrize("rank", [None, 0], ids=["no_rank", "one_rank"])
 def test_claims_of_two_processes_add_up(
     part: PartitionUnderTest, actors: Actors, rank: int | None

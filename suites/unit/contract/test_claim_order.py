@@ -40,6 +40,23 @@ def test_a_rank_gets_the_rows_that_another_has_not_claimed(part: PartitionUnderT
     expect_ids(got, rest, "rows that rank 0 has not claimed")
 
 
+@requirement("CLAIM-12")
+@pytest.mark.parametrize("rank", [0, 3, 7, None])
+def test_rows_of_ranks_that_claim_no_more_reach_the_one_that_does(
+    part: PartitionUnderTest, rank: int | None
+) -> None:
+    """Planes that deal rows to the ranks that have claimed keep those of a rank that is gone."""
+    for each in range(4):
+        expect_equal(part.claim(batch_size=2, dp_rank=each).sample_ids, [], "rows before any put")
+    part.put_labeled(IDS)
+    claimed = [i for each in range(4) for i in part.claim(batch_size=1, dp_rank=each).sample_ids]
+    later = [f"later{n}" for n in range(9)]
+    part.put_labeled(later)
+    claimed += part.claim_all(batch_size=2, dp_rank=rank)
+    due = "claims by id, all but one rank gone"
+    expect_equal(Counter(claimed), Counter([*IDS, *later]), due)
+
+
 @requirement("CLAIM-13")
 @pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["sorted", "reversed"])
 def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) -> None:

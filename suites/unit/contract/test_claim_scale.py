@@ -1,13 +1,15 @@
-"""CLAIM with more claims in a row than a GRPO step makes."""
+"""CLAIM with more claims in a row, and more claimed rows, than a GRPO step has."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 
+import torch
+
 from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
 
 #: More claims than a step makes.
 MANY_CLAIMS = 300
@@ -24,3 +26,23 @@ def test_many_claims_in_a_row_return_each_row_once(
     expect_equal(Counter(claimed), Counter(ids), f"rows of {MANY_CLAIMS} claims of one row each")
     expect_equal(part.claim(batch_size=1).sample_ids, [], f"rows of claim {MANY_CLAIMS + 1}")
     expect(part.consumed(), "every row consumed", f"False after {MANY_CLAIMS} claims")
+
+
+#: Puts, and rows of each: many times as many rows as the partition is registered for.
+PUTS, ROWS = 12, 100
+
+
+@requirement("CLAIM-09", leans_on=("REG-07",))
+def test_rows_that_all_tasks_have_claimed_stay_while_others_follow(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """Planes with room for so many rows may take that of rows which every task has claimed."""
+    part = new_partition(num_samples=4)
+    ids = [f"r{n}" for n in range(PUTS * ROWS)]
+    for start in range(0, len(ids), ROWS):
+        part.put(ids[start : start + ROWS], x=torch.arange(start, start + ROWS))
+        for task in TASKS:
+            part.claim(task, batch_size=ROWS)
+    expect(part.consumed(*TASKS), "every row consumed", "False")
+    part.expect_rows(ids, x=list(torch.arange(len(ids))))
+    part.expect_rows_by_meta(ids[:ROWS], x=list(torch.arange(ROWS)))

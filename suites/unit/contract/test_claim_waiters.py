@@ -142,6 +142,10 @@ def test_rows_of_a_claim_that_timed_out_are_there_for_other_ranks(part: Partitio
     expect_equal(sorted(got), sorted(IDS[:2]), "rows for a rank after another's claim timed out")
 
 
+#: Time in which a claim surely begins to wait, in seconds. A check of a later put asks for no more.
+BEGINS_S = 0.05
+
+
 @requirement("CLAIM-05")
 def test_a_claim_is_served_before_an_older_one_that_needs_more(part: PartitionUnderTest) -> None:
     """Planes that serve the claims of a task strictly in turn block all behind the first."""
@@ -150,5 +154,9 @@ def test_a_claim_is_served_before_an_older_one_that_needs_more(part: PartitionUn
     part.put_labeled(["r0", "r1"])
     newer = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the newer claim")
     expect_ids(newer.result(part.timeouts.settle), ["r0", "r1"], "the two ready rows")
-    part.put_labeled(["r2", "r3", "r4", "r5"])
-    expect_ids(older.result(part.timeouts.settle), ["r2", "r3", "r4", "r5"], "the next four")
+    third = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the third claim")
+    expect(not third.returned_within(BEGINS_S), "a claim that waits", "an answer with no row ready")
+    part.put_labeled(["r2", "r3"])
+    expect_ids(third.result(part.timeouts.settle), ["r2", "r3"], "two rows for the claim of two")
+    part.put_labeled(["r4", "r5", "r6", "r7"])
+    expect_ids(older.result(part.timeouts.settle), ["r4", "r5", "r6", "r7"], "the next four")

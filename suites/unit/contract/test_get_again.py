@@ -1,4 +1,4 @@
-"""GET-01, GET-06: rows that were read before are read in another order, or when some are gone.
+"""GET-01, 06, 13: rows that were read before are read in another order, or when some are gone.
 
 Planes remember where the rows of a read are, by something shorter than its list of ids.
 """
@@ -10,10 +10,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect_column, expect_lookup_error
+from rlconform.certify.assertions.expect import (
+    expect_column,
+    expect_lookup_error,
+    overwrite_first,
+)
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.read_ways import Way, either_way
+from rlconform.wire import stack_or_nest
 
 sizes = pytest.mark.parametrize("count", [4, 64, 600])
 
@@ -63,3 +68,20 @@ def test_rows_that_were_read_before_raise_after_some_are_cleared(
     expect_lookup_error(lambda: read(part, ids), f"a read whose {gone} row was cleared")
     left = [row for row in range(count) if row != lost]
     expect_column(read(part, [ids[row] for row in left]), "x", list(torch.tensor(left)))
+
+
+@requirement("GET-13", changes_results=True)
+@either_way
+@pytest.mark.parametrize("count", [1, 4, 64])
+@pytest.mark.parametrize("lengths", [[3], [1, 2, 3]], ids=["dense", "jagged"])
+def test_each_of_several_reads_is_its_callers_own(
+    new_partition: Callable[..., PartitionUnderTest], count: int, lengths: list[int], read: Way
+) -> None:
+    """Planes that keep what is read often return to one of the readers what they keep."""
+    part, ids = new_partition(num_samples=count), [f"r{n}" for n in range(count)]
+    rows = [torch.full((lengths[n % len(lengths)],), n) for n in range(count)]
+    part.put(ids, x=stack_or_nest(rows))
+    for _ in range(5):
+        batch = read(part, ids)
+        expect_column(batch, "x", rows)
+        overwrite_first(batch, "x")

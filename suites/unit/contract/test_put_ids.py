@@ -9,30 +9,10 @@ import pytest
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.odd_ids import COLLISIONS, NUMBERS, ODD_IDS
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
 SEPARATORS = ["/", ":", "@", "_", " ", "-", "|", "."]
-
-ODD_IDS = [
-    "a", "a ", " a", "A", "ä", "a\u0308", "样本_g0", "🙂", "a/b", "a//b", "a:b", "a@b", "a_b",
-    "a b",
-    "a%2Fb", "../a", "*", "None", "{}", "x", "train", "a\nb", "a\tb", '"', "'", "\\",
-    "k" * 1024, "k" * 1023 + "l",
-    # alike when normalised
-    "\u00e9", "e\u0301", "\ufb01", "fi", "\u212a", "K", "\u00df", "ss", "SS",
-]  # fmt: skip
-
-#: Ids that are equal as numbers.
-NUMBERS = ["0", "00", "-0", "1", "01", "001", "1.0", "+1", "1e0", "0x1"]
-
-#: Two ids with the same value of a common hash.
-COLLISIONS = {
-    "crc32": ("plumless", "buckeroo"),
-    "adler32": ("u14_g0", "u40_g1"),
-    "fnv1a": ("u16132_g9", "u17595_g12"),
-    "java": ("AaAa", "BBBB"),
-    "djb2": ("aB", "b!"),
-}
 
 
 @requirement("PUT-20")

@@ -7,10 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect, expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal, expect_objects
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
+from rlconform.contract import Target
+from rlconform.wire import object_array
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -91,6 +94,41 @@ def test_partitions_share_no_schema(new_partition: Callable[..., PartitionUnderT
     val.put(IDS, x=integers)
     train.expect_rows(IDS, x=list(floats))
     val.expect_rows(IDS, x=list(integers))
+
+
+#: Elements of an int64 row that a plane keeps beside its id, in a page, or in a block of its own.
+EQUAL = [2, 1 << 10, 1 << 17]
+
+
+@requirement("REG-04")
+@pytest.mark.parametrize("change", ["clear", "clear_all", "overwrite"])
+@pytest.mark.parametrize("elements", EQUAL)
+def test_equal_rows_of_two_partitions_are_separate(
+    new_partition: Callable[..., PartitionUnderTest], elements: int, change: str
+) -> None:
+    """Planes that store equal rows once free them when one of their owners is gone."""
+    train, val = new_partition(), new_partition()
+    column = torch.arange(len(IDS) * elements).reshape(len(IDS), elements)
+    for part in (train, val):
+        part.put(IDS, x=column)
+    if change == "overwrite":
+        val.put(IDS, x=column + 1)
+        val.expect_rows(IDS, x=list(column + 1))
+    else:
+        val.clear(None if change == "clear_all" else IDS)
+    train.expect_rows(IDS, x=list(column))
+
+
+@requirement("REG-04")
+def test_equal_objects_of_two_partitions_are_separate(
+    new_partition: Callable[..., PartitionUnderTest], target: Target
+) -> None:
+    logs = [[{"role": "user", "content": f"{n} " * 1000}] for n, _ in enumerate(IDS)]
+    train, val = (new_partition(fields=["log"]) for _ in range(2))
+    if put_unless_refused(train, target, IDS, log=object_array(logs)):
+        val.put(IDS, log=object_array(logs))
+        val.clear(IDS)
+        expect_objects(train.get(IDS, "log"), "log", logs)
 
 
 #: Endings of two partition names that a backend may confuse: they differ only beyond a maximum

@@ -25,7 +25,7 @@ from rlconform.certify.scenarios.labeled_rows import labeled_column
 from rlconform.certify.scenarios.large_step import STEP_IDS, first_wrong
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.threads import BackgroundCall, run_concurrently
+from rlconform.certify.threads import BackgroundCall
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -139,25 +139,6 @@ def test_a_put_without_tags_keeps_the_old_ones(part: PartitionUnderTest) -> None
     expect_equal(tags_by_id(part.claim("train", ["x", "y"])), tags, "tags after write-backs")
 
 
-@requirement("TAG-02", race=True)
-def test_a_write_that_races_a_put_of_tags_does_not_undo_it(part: PartitionUnderTest) -> None:
-    new = {"weight_version": 2, "std": 0.5}  # all keys: TAG-03 checks whether tags are merged
-    for n in range(20):
-        ids = [f"{sample_id}_{n}" for sample_id in IDS]
-        part.put_labeled(ids, "x", tags=[{"weight_version": 1}] * len(ids))
-        run_concurrently(
-            [
-                lambda i=ids: part.put_labeled(i, "y"),
-                lambda i=ids: part.put(i, [new] * len(i)),
-            ],
-            part.timeouts.operation,
-            "writer",
-        )
-        got = tags_by_id(part.claim("train", ["x", "y"]))
-        tagged = dict.fromkeys(ids, new)
-        expect_equal(got, tagged, "tags of rows that were tagged and written to at once")
-
-
 @requirement("TAG-03")
 @pytest.mark.parametrize("fields", [[], ["y"]], ids=["alone", "with_a_field"])
 def test_tags_of_a_second_put_are_merged(part: PartitionUnderTest, fields: list[str]) -> None:
@@ -166,38 +147,6 @@ def test_tags_of_a_second_put_are_merged(part: PartitionUnderTest, fields: list[
     part.put(IDS[::-1], [{"b": f"new {i}", "c": i} for i in IDS[::-1]], **columns)
     merged = {i: {"a": i, "b": f"new {i}", "c": i} for i in IDS}
     expect_equal(tags_by_id(part.claim("train")), merged, "merged tags")
-
-
-@requirement("TAG-04", race=True)
-def test_no_row_is_claimed_before_its_tags(
-    new_partition: Callable[..., PartitionUnderTest],
-) -> None:
-    rounds = 120
-    part = new_partition(num_samples=rounds)
-
-    def produce() -> None:  # row by row: with more rows claims are slower and find a gap less often
-        for n in range(rounds):
-            part.put_labeled([f"r{n}"], tags=[{"weight_version": n}])
-
-    producer = BackgroundCall(produce, "the producer")
-    seen: dict[str, object] = {}
-    while len(seen) < rounds:
-        over = producer.finished.is_set()
-        meta = part.claim("train", ["x"], 1)
-        for sample_id, tags in (tags_by_id(meta) if meta.sample_ids else {}).items():
-            seen[sample_id] = tags.get("weight_version")
-        if over and not meta.sample_ids:
-            break
-        if not meta.sample_ids:
-            producer.wait_briefly()
-    producer.result(part.timeouts.operation)
-    late = [i for i, version in seen.items() if version != int(i.removeprefix("r"))]
-    expect(
-        not late,
-        "the tags of its put on every claimed row (a filter would lack what it decides by)",
-        f"{len(late)} of {len(seen)} claimed without them",
-    )
-    expect_equal(len(seen), rounds, "rows claimed while they were put")
 
 
 @requirement("TAG-05")

@@ -1,0 +1,64 @@
+"""PUT-13: an overwrite that differs from the old value in one place is stored.
+
+Planes that skip a put of what they hold already may compare by less than the whole: by a hash of
+the beginning and the end, by a sample, by a sum.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlconform.certify.assertions.expect import expect_objects
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
+from rlconform.contract import Target
+from rlconform.wire import object_array, stack_or_nest
+
+#: Lengths of the rows of a column: many short rows, rows of a page, few large ones; ragged ones.
+LENGTHS = {
+    "short": [8] * 64,
+    "pages": [1024] * 16,
+    "large": [1 << 17] * 3,
+    "ragged": [700 + 7 * n for n in range(16)],
+}
+
+#: Where an overwrite differs, as a part of the column.
+PLACES = [0.0, 0.3, 0.5, 0.8, 1.0]
+
+
+@requirement("PUT-13")
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_an_overwrite_that_differs_in_one_element_is_stored(
+    part: PartitionUnderTest, lengths: list[int]
+) -> None:
+    ids = [f"r{n}" for n in range(len(lengths))]
+    tokens = torch.arange(sum(lengths), dtype=torch.int32)
+    part.put(ids, x=stack_or_nest(list(tokens.split(lengths))))
+    for place in PLACES:
+        tokens[round(place * (len(tokens) - 1))] += 1
+        rows = list(tokens.split(lengths))
+        part.put(ids, x=stack_or_nest(rows))
+        part.expect_rows(ids, x=rows)
+
+
+@requirement("PUT-13")
+def test_an_overwrite_that_exchanges_two_rows_is_stored(part: PartitionUnderTest) -> None:
+    ids, column = [f"r{n}" for n in range(16)], torch.arange(16 * 1024).reshape(16, 1024)
+    part.put(ids, x=column)
+    column = column[[*range(7), 8, 7, *range(9, 16)]]
+    part.put(ids, x=column)
+    part.expect_rows(ids, x=list(column))
+
+
+@requirement("PUT-13", leans_on=("PUT-21",))
+def test_an_overwrite_that_differs_within_one_object_is_stored(
+    part: PartitionUnderTest, target: Target
+) -> None:
+    ids, texts = ["r0", "r1", "r2"], ["a" * 20_000, "b" * 20_000, "c" * 20_000]
+    if not put_unless_refused(part, target, ids, log=object_array([[text] for text in texts])):
+        return
+    texts[1] = "b" * 10_000 + "!" + "b" * 9_999
+    part.put(ids, log=object_array([[text] for text in texts]))
+    expect_objects(part.get(ids, "log"), "log", [[text] for text in texts])
