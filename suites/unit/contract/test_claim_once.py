@@ -18,6 +18,7 @@ from rlconform.certify.scenarios.consumers import (
 )
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.registrations import TASKS_REGISTERED_AGAIN
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
@@ -156,3 +157,17 @@ def test_a_write_to_a_row_claimed_long_ago_does_not_make_it_claimable_again(
     expect_equal(step.claim(batch_size=3).sample_ids, [], "rows claimed again after a write")
     again = step.claim(fields=["x", "y"], batch_size=3).sample_ids
     expect_equal(again, [], "rows claimed again by other fields")
+
+
+@requirement("CLAIM-02")
+@pytest.mark.parametrize("tasks", TASKS_REGISTERED_AGAIN.values(), ids=TASKS_REGISTERED_AGAIN)
+def test_no_claim_changes_hands_when_a_partition_is_registered_again(
+    part: PartitionUnderTest, tasks: tuple[str, ...]
+) -> None:
+    """Planes that know a task by its place in the list take one task's claims for another's."""
+    part.put_labeled(IDS)
+    part.claim("train", batch_size=1)
+    part.register(tasks=tasks)
+    got = sorted(part.claim_all("prev_lp"))
+    # REG-08 judges whether the rows are still there.
+    expect(got in ([], sorted(IDS)), f"all rows for a task that had claimed none: {IDS}", got)

@@ -12,6 +12,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import random_rows
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.registrations import TASKS_REGISTERED_AGAIN
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient
 from rlconform.contract.fields import ADVANTAGES, INPUT_IDS, SAMPLE_MASK
@@ -165,14 +166,9 @@ def test_fewer_rows_than_num_samples_can_all_be_consumed(
     expect_ids(waiting.result(part.timeouts.operation), ["later"], "a row after that")
 
 
-#: Tasks of a second registration; the first names train and prev_lp.
-NEW_TASKS = {
-    "same": ("train", "prev_lp"),
-    "reversed": ("prev_lp", "train"),
-    "with_another_first": ("ref_lp", "train", "prev_lp"),
-}
-
-any_tasks = pytest.mark.parametrize("tasks", NEW_TASKS.values(), ids=NEW_TASKS)
+any_tasks = pytest.mark.parametrize(
+    "tasks", TASKS_REGISTERED_AGAIN.values(), ids=TASKS_REGISTERED_AGAIN
+)
 
 
 @requirement("REG-08")
@@ -188,20 +184,6 @@ def test_registering_a_partition_again_keeps_rows_claims_and_tags(
     rest = sorted(set(IDS) - set(first))
     expect_equal(sorted(part.claim_all()), rest, "rows not claimed before")
     expect_equal(tags_by_id(part.claim("prev_lp")), tags, "tags after the registration")
-
-
-@requirement("CLAIM-02")
-@any_tasks
-def test_no_claim_changes_hands_when_a_partition_is_registered_again(
-    part: PartitionUnderTest, tasks: tuple[str, ...]
-) -> None:
-    """Planes that know a task by its place in the list take one task's claims for another's."""
-    part.put_labeled(IDS)
-    part.claim("train", batch_size=1)
-    part.register(tasks=tasks)
-    got = sorted(part.claim_all("prev_lp"))
-    # REG-08 judges whether the rows are still there.
-    expect(got in ([], sorted(IDS)), f"all rows for a task that had claimed none: {IDS}", got)
 
 
 @requirement("REG-07", scattered=False)

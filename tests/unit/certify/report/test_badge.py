@@ -15,6 +15,7 @@ from rlconform.certify.report.document import read_report
 from rlconform.certify.report.judge import judge
 from rlconform.certify.report.recompute import run_of
 from rlconform.certify.results import CheckResult, Outcome, RunRecord
+from rlconform.contract import CURRENT_SET
 
 
 def repair(run: RunRecord) -> None:
@@ -50,7 +51,7 @@ def test_the_badge_says_the_verdict(
     certificate = judge(CertifyOptions("acme"), run, [], False, datetime.now(UTC))
     assert json.loads(badge_text(certificate)) == {
         "schemaVersion": 1,
-        "label": "rlconform 2027.01 unit",
+        "label": f"rlconform {CURRENT_SET} unit",
         "message": message,
         "color": colour,
     }
