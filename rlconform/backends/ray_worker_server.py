@@ -4,11 +4,15 @@
                              ▲                 └──▶ raylet: connects as any worker does
     raylet ──▶ ray_worker ───┘  waits until the worker exists
 
-A worker that needs torch, tensordict and Ray imports for two to three seconds of CPU time before it
-does anything, and a certification starts dozens. A fork of the server has these modules, but none
-of the plane, which the starting process must not have imported. In all unusual cases (another
-Python, other variables that take effect at a start, a server that has ended) ``ray_worker`` starts
-the worker as Ray does. The server ends with the process that started it.
+A worker that needs torch and tensordict imports for two seconds of CPU time before it does
+anything, and a certification starts dozens. A fork of the server has these modules, but none of the
+plane, which the starting process must not have imported. In all unusual cases (another Python,
+other variables that take effect at a start, a server that has ended) ``ray_worker`` starts the
+worker as Ray does. The server ends with the process that started it.
+
+Each worker imports Ray itself, in a tenth of a second: Ray reads its raylet's pid when it is
+loaded, and a worker ends when that raylet has. A server whose modules import Ray serves the first
+raylet that asks, and no other.
 
 The socket's address is abstract, which only Linux has: it leaves no file behind, and a long folder
 name can't make it too long. Nothing guards such an address, so the server asks the kernel for the
@@ -30,7 +34,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,8 +45,10 @@ from rlconform._env import FORK_WORKERS
 from rlconform._preload import preload
 from rlconform.backends.ray_worker import WORKER_SERVER, address_of, start_conditions
 
-#: What every worker imports, and what almost all workers of planes do.
-NEEDED_BY_WORKERS = ("torch", "tensordict", "ray._private.workers.default_worker")
+#: What almost all workers of planes import.
+NEEDED_BY_WORKERS = ("torch", "tensordict")
+#: Environment variable with the pid of the raylet that a worker belongs to.
+_RAYLET = "RAY_RAYLET_PID"
 #: prctl's option that sends a signal to the caller when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _LARGEST_REQUEST = 1 << 18
@@ -122,6 +128,7 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
                 os.close(fd)
     _SERVERS.clear()
     conditions = start_conditions()
+    ray_is_of = _raylet_of_ray(os.environ)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no worker stays behind as a zombie
     while True:
         connection, _ = listener.accept()
@@ -130,9 +137,12 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
             continue
         message, files, _, _ = socket.recv_fds(connection, _LARGEST_REQUEST, 3)
         request = json.loads(message)
+        environment = request["environment"]
         possible = request["conditions"] == conditions
+        possible &= ray_is_of in (None, environment.get(_RAYLET))
         if possible:
-            _import(modules, request["environment"])
+            _import(modules, environment)
+            ray_is_of = _raylet_of_ray(environment)
             possible = threading.active_count() == 1
         if possible and os.fork() == 0:
             listener.close()
@@ -145,6 +155,11 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
             os.close(fd)
 
 
+def _raylet_of_ray(environment: Mapping[str, str]) -> str | None:
+    """Return the raylet that Ray was loaded for in this environment, or None if it isn't loaded."""
+    return environment.get(_RAYLET, "") if "ray" in sys.modules else None
+
+
 def _user_of(connection: socket.socket) -> int:
     """Return the id of the user whose process has connected."""
     size = struct.calcsize("3i")
@@ -154,7 +169,7 @@ def _user_of(connection: socket.socket) -> int:
 
 
 def _import(modules: Collection[str], environment: dict[str, str]) -> None:
-    """Import the modules at the first request, in its environment, which Ray reads on import."""
+    """Import the modules at the first request, in its environment: Ray reads it, if imported."""
     if not sys.modules.keys() >= {*modules}:
         _set_environment(environment)
         preload(modules)

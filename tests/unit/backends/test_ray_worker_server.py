@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,25 @@ sys.exit(3)
 """
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
-    """A server whose workers have a module that nothing else imports."""
+@contextmanager
+def serving(monkeypatch: pytest.MonkeyPatch, module: str) -> Iterator[psutil.Process]:
+    """Run a server whose workers have a module."""
     monkeypatch.setenv(WORKER_SERVER, "")
     monkeypatch.setattr(ray_worker_server, "_SERVERS", [])
-    start_separate_server(["colorsys"])
+    start_separate_server([module])
     (pid,) = ray_worker_server._SERVERS
     process = psutil.Process(pid)
     yield process
     with suppress(psutil.NoSuchProcess):  # a test has killed it
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
+    """A server whose workers have a module that nothing else imports."""
+    with serving(monkeypatch, "colorsys") as process:
+        yield process
 
 
 @pytest.fixture
@@ -76,6 +83,19 @@ def told(worker: subprocess.Popen[str]) -> dict[str, Any]:
     assert worker.stdout is not None
     line: dict[str, Any] = json.loads(worker.stdout.readline())
     return line
+
+
+def test_a_server_that_has_ray_forks_for_one_raylet(
+    monkeypatch: pytest.MonkeyPatch, program: Path
+) -> None:
+    """Ray keeps the pid that it read when it was loaded, and ends with the raylet of that pid."""
+    with serving(monkeypatch, "ray") as server:
+        parents = []
+        for pid in ("7", "8", "7"):
+            worker = launched(program, RAY_RAYLET_PID=pid)
+            parents.append(told(worker)["parent"])
+            worker.communicate(timeout=30)
+    assert parents == [server.pid, os.getpid(), server.pid]
 
 
 def test_a_worker_is_a_fork_that_runs_like_a_new_process(
