@@ -166,7 +166,7 @@ def test_a_group_is_identified_by_its_whole_uid(
     expect_ids(part.claim("train", batch_size=2), group, "rows of the one whole group")
 
 
-@requirement("CLAIM-15", leans_on=("CLAIM-04",))
+@requirement("CLAIM-15", leans_on=("CLAIM-04",), scattered=False)
 @pytest.mark.parametrize("size", [16, 128])
 def test_groups_of_many_generations_are_claimed_whole(
     new_partition: Callable[..., PartitionUnderTest], size: int

@@ -164,7 +164,7 @@ def test_a_claim_is_served_before_an_older_one_that_needs_more(part: PartitionUn
     expect_ids(older.result(part.timeouts.settle), ["r4", "r5", "r6", "r7"], "the next four")
 
 
-@requirement("CLAIM-05")
+@requirement("CLAIM-05", scattered=False)
 @pytest.mark.parametrize("timeout_s", [0.0, 0.002], ids=["without_waiting", "after_a_wait"])
 def test_a_claim_is_woken_after_many_claims_that_timed_out(
     part: PartitionUnderTest, timeout_s: float

@@ -75,7 +75,7 @@ EQUAL_ROWS: dict[str, Callable[[int], torch.Tensor]] = {
 }
 
 
-@requirement("PUT-13")
+@requirement("PUT-13", scattered=False)
 @pytest.mark.parametrize("width", [8, 1 << 15], ids=["small", "large"])
 @pytest.mark.parametrize("make", EQUAL_ROWS.values(), ids=EQUAL_ROWS)
 def test_an_overwrite_of_one_of_several_equal_rows_leaves_the_others(

@@ -34,7 +34,7 @@ def columns_of(low: float, high: float, count: int, dtype: torch.dtype) -> list[
     return [within, each]
 
 
-@requirement("PUT-05", leans_on=("PUT-04",))
+@requirement("PUT-05", leans_on=("PUT-04",), scattered=False)
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("span", RANGES, ids=str)
 def test_integers_that_nearly_fit_a_smaller_type_come_back(
@@ -50,7 +50,7 @@ def test_integers_that_nearly_fit_a_smaller_type_come_back(
 FLOATS = {"rounded": (0.1, 2049.0), "large": (-1e5, 1e30), "small": (1e-8, -1e-40)}
 
 
-@requirement("PUT-01")
+@requirement("PUT-01", scattered=False)
 @pytest.mark.parametrize("span", FLOATS.values(), ids=FLOATS)
 def test_floats_that_nearly_fit_a_smaller_type_come_back(
     part: PartitionUnderTest, span: tuple[float, float]
@@ -65,7 +65,7 @@ def test_floats_that_nearly_fit_a_smaller_type_come_back(
 LONG, HALF = 70_000, 40_000
 
 
-@requirement("PUT-01")
+@requirement("PUT-01", scattered=False)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32], ids=str)
 @pytest.mark.parametrize("width", [LONG, HALF], ids=["in_a_row", "across_rows"])
 def test_long_runs_of_equal_values_come_back(

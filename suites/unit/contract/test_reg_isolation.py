@@ -74,7 +74,7 @@ def test_registering_a_partition_again_changes_no_other(
 SUFFIXES = ["_async", "/math", ":math", ".math", "-math", "|math", "*", "%", "0"]
 
 
-@requirement("REG-04")
+@requirement("REG-04", scattered=False)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_partitions_with_a_common_prefix_are_separate(
     new_partition: Callable[..., PartitionUnderTest], suffix: str
