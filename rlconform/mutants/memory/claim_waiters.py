@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 from rlconform.backends.memory import MemoryClient
@@ -146,3 +147,22 @@ def ClaimLooksAtGrowingPauses(claim: MethodCall) -> Claimed:
             raise TimeoutError("too few rows")
         time.sleep(min(pause, left))  # no event ends a poller's pause
         pause = min(3 * pause, 2.5)
+
+
+#: Places for claims that wait.
+PLACES = 16
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs", may_fail="CLAIM-06")
+def ClaimTimedOutKeepsPlace(wait: MethodCall) -> None:
+    """Gives a waiting claim one of 16 places, and takes it back only from claims that got rows."""
+    states = changes(wait)
+    if next(states).is_ready(wait.task, wait.required, wait.rows):
+        return
+    taken = wait.notes.setdefault(wait.partition_id, Counter())
+    served = taken["places"] < PLACES
+    taken["places"] += served
+    for partition in states:
+        if served and partition.is_ready(wait.task, wait.required, wait.rows):
+            taken["places"] -= 1
+            return
