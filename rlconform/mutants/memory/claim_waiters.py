@@ -153,16 +153,17 @@ def ClaimLooksAtGrowingPauses(claim: MethodCall) -> Claimed:
 PLACES = 16
 
 
-@wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs", may_fail="CLAIM-06")
+@wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs")
 def ClaimTimedOutKeepsPlace(wait: MethodCall) -> None:
     """Gives a waiting claim one of 16 places, and takes it back only from claims that got rows."""
-    states = changes(wait)
+    taken = wait.notes.setdefault(wait.partition_id, Counter())
+    states, has_place = changes(wait), False
     if next(states).is_ready(wait.task, wait.required, wait.rows):
         return
-    taken = wait.notes.setdefault(wait.partition_id, Counter())
-    served = taken["places"] < PLACES
-    taken["places"] += served
-    for partition in states:
-        if served and partition.is_ready(wait.task, wait.required, wait.rows):
+    while True:
+        if not has_place and taken["places"] < PLACES:
+            has_place = True
+            taken["places"] += 1
+        if next(states).is_ready(wait.task, wait.required, wait.rows) and has_place:
             taken["places"] -= 1
             return

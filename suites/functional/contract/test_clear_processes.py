@@ -105,7 +105,7 @@ WIDE = 1 << 14
 def test_reads_of_large_rows_beside_clears_of_another_process_return_them_or_raise(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
-    rounds, rows_each = 60, 16
+    rounds, rows_each = 30, 16
     (writer,) = (part.via(actor) for actor in actors(1))
     newest = [0]
 
