@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rlconform.mutants import router_replay
-from rlconform.mutants.router_replay.defect import ReplayDefect
 from rlconform.mutants.defect import defects_of
+from rlconform.mutants.router_replay.defect import ReplayDefect
 
 
 def all_replay_defects() -> dict[str, ReplayDefect]:
