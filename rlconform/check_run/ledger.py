@@ -89,6 +89,8 @@ class Ledger:
         self.resumes = 0
         self.lost: dict[EventSource, Record] = {}
         self.finished: Record | None = None
+        self.step = 0  # the last one that was trained, or that the run was resumed from
+        self.stepped: Record | None = None  # what says so
         self.seen: dict[type, int] = dict.fromkeys(AnyEvent.__args__, 0)  # the judge counts
 
     def on_run_started(self, event: RunStarted, record: Record, _: GroupLife | None) -> None:
@@ -218,6 +220,8 @@ class Ledger:
 
     def on_trained(self, event: Trained, record: Record, group: GroupLife | None) -> None:
         """Rows are in an update; with the last of them the group is closed."""
+        if event.step != self.step:
+            self.step, self.stepped = event.step, record
         group = self._opened(event, record, group)
         if group is None:
             return
@@ -279,9 +283,10 @@ class Ledger:
         """Return the latest checkpoint of a step."""
         return next((mark for mark in reversed(self.checkpoints) if mark.step == step), None)
 
-    def on_resumed(self, event: Resumed, _: Record, __: GroupLife | None) -> None:
+    def on_resumed(self, event: Resumed, record: Record, _: GroupLife | None) -> None:
         """Return to the state of the checkpoint."""
         self.resumes += 1
+        self.step, self.stepped = event.step, record
         mark = self.checkpoint_of(event.step)
         if mark is None:
             return
@@ -301,3 +306,10 @@ class Ledger:
         self.totals = mark.totals.copy()
         self.waiting = len(self.groups)
         self.ready = sum(group.committed is not None for group in self.groups.values())
+
+    @property
+    def completed(self) -> Record | None:
+        """The ``run_finished`` of a run that was completed."""
+        event = self.finished.event if self.finished is not None else None
+        whole = isinstance(event, RunFinished) and event.reason == "completed"
+        return self.finished if whole else None

@@ -43,6 +43,14 @@ class RunStarted(RunEvent, tag="run_started", frozen=True, kw_only=True):
     partial_groups: Annotated[
         bool, Meta(description="Whether a group may be committed without some of its rows.")
     ] = False
+    steps: (
+        Annotated[int, Meta(ge=1, description="Steps of a run that completes, restarts included.")]
+        | None
+    ) = None
+    final_sync: Annotated[
+        bool,
+        Meta(description="Whether the weights of the last step are published and applied too."),
+    ] = False
     capacity: (
         Annotated[int, Meta(ge=1, description="Groups that may be dispatched and not yet taken.")]
         | None

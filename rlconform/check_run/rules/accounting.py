@@ -140,13 +140,25 @@ class Accounting(Rule):
             self.lacks("group_size in run_started")
         if ledger.seen[PromptDispatched]:
             self._report_strays()
-        finished = ledger.finished
-        if finished is None or not isinstance(finished.event, RunFinished):
+        if ledger.finished is None:
             self.lacks("run_finished")
-        elif finished.event.reason == "completed":
+        if (finished := ledger.completed) is not None:
+            self._check_steps(finished)
             for group in ledger.groups.values():
                 if group.dispatched is not None:
                     self._report_lost(group, finished)
+
+    def _check_steps(self, finished: Record) -> None:
+        """A completed run has made the steps that it declared."""
+        ledger = self.ledger
+        declared = ledger.run.steps if ledger.run is not None else None
+        if declared is not None and ledger.step != declared:
+            self.report(
+                f"expected the run to make {declared} steps before it was completed; got "
+                f"{ledger.step}",
+                "The groups of the last steps are not learned from, or there is a step too many.",
+                ledger.run_record, ledger.stepped, finished, basis=Basis.ABSENCE,
+            )  # fmt: skip
 
     def _report_strays(self) -> None:
         for record in self._strays:

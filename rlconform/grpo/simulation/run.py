@@ -59,7 +59,7 @@ class SimulatedRun:
         """Make the steps from ``first`` to ``last``, from a checkpoint or from the start."""
         world, config = self._world, self._config
         events = world.begin_part()
-        events.begin(declared_async_run(config, self._prompts, GROUP))
+        events.begin(declared_async_run(config, self._prompts, GROUP, self._steps))
         controller = self._controller(first)
         if text is not None:
             self._load(controller, first, text)

@@ -36,9 +36,10 @@ import torch
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.advantages import group_baseline
-from rlconform.grpo.config import GRPOConfig, MasterConfig
+from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.plane_traffic import Attach
+from rlconform.grpo.planned_steps import last_step
 from rlconform.grpo.queue.queue_client import QueueActorCalls
 from rlconform.grpo.queue.queue_controller import QueueController, queue_arguments
 from rlconform.grpo.replay.checkpoint import SavedRun
@@ -48,7 +49,7 @@ from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted
 from rlconform.grpo.rollout.worker import RowSummary
 from rlconform.grpo.run_events import RunEvents
-from rlconform.grpo.tasks import Problem, build_task
+from rlconform.grpo.tasks import Problem
 from rlconform.grpo.trainers.async_controller import (
     AsyncController,
     Ports,
@@ -82,7 +83,7 @@ class AsyncPlaneTrainer(Trainer):
         if config.async_rl is None:
             raise ValueError("asynchronous training needs the section async_rl:")
         grpo = config.grpo
-        self._last_step = last_step(grpo, build_task(config.data, grpo.seed, "train").size)
+        self._last_step = last_step(grpo, self.problems, grpo.num_prompts_per_step)
         self.policy = PlanePolicy(actors, config, client, attach, self.pad_token_id, self.events)
         self.policy.prepare_step(
             config.async_rl.max_buffered_rollouts * grpo.num_generations_per_prompt,
@@ -267,15 +268,3 @@ def build_controller(
     arguments = queue_arguments(options, size.prompts_per_step)
     queue = QueueActorCalls.start(*arguments, config.cluster.timeout_s)
     return QueueController(options, size, ports, queue, events=events)
-
-
-def last_step(config: GRPOConfig, problems: int | None) -> int:
-    """Return the number of a run's last step; ``problems`` is the size of an epoch, if it has one.
-
-    The last problems of the last epoch are left out if they are too few for a step.
-    """
-    if problems is None or config.max_num_epochs is None:
-        return config.max_num_steps
-    return min(
-        config.max_num_steps, problems * config.max_num_epochs // config.num_prompts_per_step
-    )

@@ -60,9 +60,11 @@ class Trainer(ABC):
         self.completed = False
         tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
         self.pad_token_id = int(tokenizer.pad_token_id)
-        self._loader = Dataloader(build_task(config.data, config.grpo.seed, "train"))
+        task = build_task(config.data, config.grpo.seed, "train")
+        self._loader = Dataloader(task)
+        self.problems = task.size  # of an epoch, if it has a size
         actors.build(config)
-        self.events = open_event_log(config, actors, plane=self.has_plane)
+        self.events = open_event_log(config, actors, plane=self.has_plane, problems=task.size)
 
     @property
     def weight_version(self) -> int:
