@@ -10,9 +10,8 @@ Memory holds the open groups, and 24 to 48 bytes of each closed one.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from dataclasses import dataclass, field
 
+from rlconform.check_run.checkpoint_mark import CheckpointMark, Totals
 from rlconform.check_run.closed_ids import ClosedIds, Fate
 from rlconform.check_run.lives import GroupLife, RowLife
 from rlconform.events.schema import (
@@ -20,12 +19,13 @@ from rlconform.events.schema import (
     CheckpointSaved,
     Cleared,
     Committed,
-    DropCause,
+    Dequeued,
     Dropped,
     EventSource,
     GroupEvent,
     ProcessLost,
     PromptDispatched,
+    Queued,
     Record,
     Resumed,
     RewardComputed,
@@ -44,32 +44,6 @@ from rlconform.events.schema import (
 
 #: Checkpoints that a run can be resumed from while it is judged.
 KEPT_CHECKPOINTS = 8
-
-
-@dataclass
-class Totals:
-    """Numbers of groups; what a resume undoes is not counted."""
-
-    dispatched: int = 0
-    trained: int = 0
-    dropped: Counter[DropCause] = field(default_factory=Counter)
-
-    def copy(self) -> Totals:
-        """Return an independent copy."""
-        return Totals(self.dispatched, self.trained, Counter(self.dropped))
-
-
-@dataclass
-class CheckpointMark:
-    """The state when a checkpoint was saved."""
-
-    record: Record
-    step: int
-    open_groups: dict[str, GroupLife]
-    totals: Totals
-    # Digests of what was closed until the next checkpoint.
-    groups_closed: array[int] = field(default_factory=lambda: array("Q"))
-    prompts_closed: array[int] = field(default_factory=lambda: array("Q"))
 
 
 class Ledger:
@@ -210,6 +184,13 @@ class Ledger:
         if group is not None and group.committed is None:
             group.committed = record
             self.ready += group.waiting
+
+    def on_queued(self, _: Queued | Dequeued, record: Record, group: GroupLife | None) -> None:
+        """A trajectory queue has a group, or gives it out."""
+        if group is not None:
+            group.queued = record
+
+    on_dequeued = on_queued
 
     def on_selected(self, event: Selected, record: Record, group: GroupLife | None) -> None:
         """A step takes a group."""

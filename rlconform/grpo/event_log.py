@@ -39,7 +39,7 @@ def open_event_log(
     folder = Path(config.logger.events_dir).absolute()
     run, dead = left_over(folder)
     place = EventLogPlace(str(folder), run or f"{folder.name}-{uuid.uuid4().hex[:8]}")
-    events = RunEvents(place.writer("driver"))
+    events = RunEvents(place.writer("driver"), place)
     events.begin(declared_run(config, plane=plane, problems=problems), dead)
     if run is not None and Checkpoints(config.checkpointing).newest() is None:
         events.resumed_from(0)

@@ -14,6 +14,7 @@ from rlconform.events.schema import (
     GroupCounts,
     GroupEvent,
     PromptDispatched,
+    Queued,
     Record,
     Resumed,
     RunFinished,
@@ -194,6 +195,10 @@ class Accounting(Rule):
             return f"trained on in part, {len(group.trained_rows)} rows"
         if group.selected is not None:
             return "selected, and not trained on"
+        if group.queued is not None:
+            waits = isinstance(group.queued.event, Queued)
+            where = "in the trajectory queue" if waits else "taken from the trajectory queue"
+            return f"{where}, and no step took it"
         if group.committed is not None:
             return "committed, and no step took it"
         return "still in flight"

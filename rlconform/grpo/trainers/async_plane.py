@@ -34,9 +34,11 @@ from typing import Any
 import torch
 
 from rlconform.contract import DataPlaneClient
+from rlconform.events.schema import EventSource
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.advantages import group_baseline
 from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.planned_steps import last_step
@@ -107,7 +109,8 @@ class AsyncPlaneTrainer(Trainer):
             self._clear_rows,
             self._is_uniform,
         )
-        self._controller = build_controller(config, size, ports, self.events)
+        self._queue = start_queue(config, self.events)
+        self._controller = build_controller(config.async_rl, size, ports, self._queue, self.events)
         self._loop = asyncio.Runner()
         self._loop_is_open = True
         self._threads = CallThreads()
@@ -203,6 +206,11 @@ class AsyncPlaneTrainer(Trainer):
         assert self.config.async_rl is not None  # checked at the start
         self._controller.note_checkpoint(with_rows=self.config.async_rl.checkpoint_rows)
 
+    def event_sources(self) -> list[EventSource]:
+        """Return the living actors with open files of events, and the queue."""
+        queue = self._queue.events.sources if self._queue is not None else []
+        return [*super().event_sources(), *queue]
+
     def fates(self) -> Mapping[str, int]:
         """Return the controller's counts of groups by fate."""
         return self._controller.buffer.fates
@@ -213,6 +221,8 @@ class AsyncPlaneTrainer(Trainer):
         self._loop.close()
         self._loop_is_open = False
         self.policy.shutdown()
+        if self._queue is not None:
+            self._queue.events.close()
         super().shutdown()
 
     def end_after_error(
@@ -257,14 +267,29 @@ class AsyncPlaneTrainer(Trainer):
         return bool(std[0] <= self.config.grpo.dynamic_sampling_std_tolerance)
 
 
-def build_controller(
-    config: MasterConfig, size: RunSize, ports: Ports, events: RunEvents
-) -> AsyncController:
-    """Create the controller of the configured transport; that of a queue starts its actor."""
+def start_queue(config: MasterConfig, events: RunEvents) -> QueueActorCalls | None:
+    """Start the actor of a trajectory queue, with its file of events; None for another transport.
+
+    ``WorkerLost`` if it does not start in time.
+    """
     options = config.async_rl
-    assert options is not None  # checked at the start
-    if options.transport == "buffer":
-        return AsyncController(options, size, ports, events=events)
-    arguments = queue_arguments(options, size.prompts_per_step)
+    if options is None or options.transport != "queue":
+        return None
+    arguments = queue_arguments(options, config.grpo.num_prompts_per_step)
     queue = QueueActorCalls.start(*arguments, config.cluster.timeout_s)
+    if events.place is not None:
+        queue.events.open(events.place, events)
+    return queue
+
+
+def build_controller(
+    options: AsyncRLConfig,
+    size: RunSize,
+    ports: Ports,
+    queue: QueueActorCalls | None,
+    events: RunEvents,
+) -> AsyncController:
+    """Create the controller, of a trajectory queue if there is one."""
+    if queue is None:
+        return AsyncController(options, size, ports, events=events)
     return QueueController(options, size, ports, queue, events=events)
