@@ -81,14 +81,8 @@ class GroupLife:
     def last(self) -> Record:
         """The latest record of the group, or of the latest attempts of its rows."""
         of_rows = [one for row in self.rows.values() for one in (*records_of(row), row.reward)]
-        of_group = [
-            self.first,
-            self.committed,
-            self.queued,
-            self.selected,
-            self.cleared,
-            *self.trained,
-        ]
+        steps = [self.committed, self.queued, self.selected, self.cleared]
+        of_group = [self.first, *steps, *self.trained]
         known = [record for record in (*of_rows, *of_group) if record is not None]
         return max(known, key=lambda record: record.clock)
 

@@ -184,7 +184,7 @@ class GenerationEngine(ABC):
     #: Format of the experts that it records for router replay; None if it records none.
     route_format: RouteFormat | None = None
 
-    def watch_servers(self, tell: TellFailure) -> None:
+    def watch_servers(self, tell: TellFailure) -> None:  # noqa: B027 - not every engine has servers
         """Call ``tell`` when a server has failed; an engine in this process has no server."""
 
     def __init__(self) -> None:
