@@ -75,7 +75,7 @@ class RunStarted(RunEvent, tag="run_started", frozen=True, kw_only=True):
     ] = field(default_factory=list)
 
 
-class ProcessStarted(RunEvent, tag="process_started", frozen=True, kw_only=True):
+class LogOpened(RunEvent, tag="log_opened", frozen=True, kw_only=True):
     """A process other than the driver begins to write: the first line of its file."""
 
 

@@ -45,8 +45,8 @@ from rlconform.events.process_events import (
     CheckpointSaved,
     Idle,
     LogClosed,
+    LogOpened,
     ProcessLost,
-    ProcessStarted,
     Resumed,
     RolloutPaused,
     RolloutResumed,
@@ -86,9 +86,9 @@ __all__ = [
     "Idle",
     "IdleCause",
     "LogClosed",
+    "LogOpened",
     "PlaneOp",
     "ProcessLost",
-    "ProcessStarted",
     "PromptDispatched",
     "Queued",
     "Record",
@@ -125,7 +125,7 @@ SCHEMA_VERSION: Final = 1
 
 AnyEvent = (
     RunStarted
-    | ProcessStarted
+    | LogOpened
     | PromptDispatched
     | RolloutStarted
     | Segment

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlconform.events import EventWriter
-from rlconform.events.schema import EventSource, ProcessStarted, RunEvent
+from rlconform.events.schema import EventSource, LogOpened, RunEvent
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EventsActor:
         self.close_events()
         self.event_writer = place.writer(self.event_role, rank)
         self.event_writer.observe(stamp)
-        self.event_writer.write(ProcessStarted())
+        self.event_writer.write(LogOpened())
         return self.event_writer.source
 
     def write_event(self, event: RunEvent) -> None:

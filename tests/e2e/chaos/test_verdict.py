@@ -11,7 +11,7 @@ import pytest
 
 from rlconform.events import EventWriter
 from rlconform.events.schema import (
-    ProcessStarted,
+    LogOpened,
     RolloutFinished,
     RolloutStarted,
     RunStarted,
@@ -127,7 +127,7 @@ def test_a_reward_worker_is_busy_while_it_has_a_batch_and_the_queue_always(tmp_p
         EventWriter(tmp_path, run="r", role="reward") as reward,
         EventWriter(tmp_path, run="r", role="queue") as queue,
     ):
-        queue.write(ProcessStarted())
+        queue.write(LogOpened())
         reward.write(ScoringStarted(sample_ids=["g_g0"]))
         for record in tail.poll():
             state.observe(record)
