@@ -49,10 +49,13 @@ class RewardWorker(EventsActor):
         self.write_event(ScoringStarted(sample_ids=[row.sample_id for row in rows]))
         scores: list[RowScore] = []
         try:
-            scores = self.model.score(rows)
+            scores = self._scores(rows)
         finally:
             self.write_event(ScoringFinished(scored=len(scores)))
         return scores
+
+    def _scores(self, rows: Sequence[RowToScore]) -> list[RowScore]:
+        return self.model.score(rows)
 
     def sleep(self) -> int:
         """Let the model rest, see ``RewardModel.sleep``."""
