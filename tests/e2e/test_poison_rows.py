@@ -10,10 +10,10 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from rlconform.backends.ray_runtime import ensure_ray
 from rlconform.check_run.judge import judge_run
 from rlconform.events import LogReader
 from rlconform.events.schema import (
@@ -57,7 +57,6 @@ def poisoned(rows: frozenset[str]) -> type[RewardWorker]:
 
 
 def test_a_row_costs_two_workers_at_most_and_without_a_worker_the_run_ends(
-    runs: Any,  # noqa: ARG001 - starts Ray
     small: Callable[..., MasterConfig],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -74,17 +73,18 @@ def test_a_row_costs_two_workers_at_most_and_without_a_worker_the_run_ends(
     of_step_1, of_step_2 = (mint_sample_ids([uid], 2)[1] for uid in uids)
     bad = frozenset({of_step_1, of_step_2})
     monkeypatch.setattr(reward_group, "RewardWorker", poisoned(bad))
-    actors = RunActors(
-        PolicyWorker, RolloutWorker, config.cluster, reward_model=config.reward_model
-    )
-    try:
-        trainer = LegacyTrainer(config, actors)
-        trainer.step()
-        with pytest.raises(WorkerLost, match="no reward worker is left") as ended:
+    with ensure_ray(object_store_bytes=2**28):
+        actors = RunActors(
+            PolicyWorker, RolloutWorker, config.cluster, reward_model=config.reward_model
+        )
+        try:
+            trainer = LegacyTrainer(config, actors)
             trainer.step()
-        trainer.end_after_error(ended.type, ended.value, None)
-    finally:
-        actors.shutdown()
+            with pytest.raises(WorkerLost, match="no reward worker is left") as ended:
+                trainer.step()
+            trainer.end_after_error(ended.type, ended.value, None)
+        finally:
+            actors.shutdown()
 
     records = list(LogReader(sorted(tmp_path.glob("events-*.jsonl"))))
     failed = [one.event for one in records if isinstance(one.event, RewardFailed)]
