@@ -122,6 +122,7 @@ def _headline(config: MasterConfig) -> str:
 
 
 def _line(report: StepReport) -> str:
+    """Return the line of a step; a figure is in the same column in each, the last ones aside."""
     metrics = report.metrics
-    shown = [f"{word} {metrics[name]:.4g}" for word, name in _SHOWN.items() if name in metrics]
-    return escape(f"{report.step:>6}  {'  '.join(shown)}")
+    shown = [f"{word} {metrics[name]:<9.4g}" for word, name in _SHOWN.items() if name in metrics]
+    return escape(f"{report.step:>6}  {' '.join(shown)}".rstrip())
