@@ -147,8 +147,8 @@ def test_the_page_opens_with_its_result_and_a_contents_list(
 
 def test_the_result_names_the_cheapest_plane_first(document: BenchDocument) -> None:
     assert headline(document).startswith(
-        "Cost of a batch in copies of as many bytes, the cheapest plane first: memory † put 1.42 to "
-        "60.5, get 1.20 to 56.8; acme/shm put 2.62 to 1,490"
+        "Cost of a batch in copies of as many bytes, the cheapest plane first: memory † put 1.42 "
+        "to 60.5, get 1.20 to 56.8; acme/shm put 2.62 to 1,490"
     )
     assert headline(document).endswith("; failed: umbrella/grid.")
 
