@@ -145,8 +145,8 @@ def bench_page(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def self_test_page(tmp_path: Path) -> Path:
-    """The page of a self-test in which each mutant was killed as declared."""
-    mutants = {name: held for name, (_, held) in all_mutants().items()}
+    """The page of a self-test of 100 mutants: a picture of all is 60,000 pixels high."""
+    mutants = {name: held for name, (_, held) in sorted(all_mutants().items())[:100]}
     tried = [TrialResult(name, "killed", {}) for name in mutants]
     header = {"created": "now", "kit": "1", "host": "here", "summary": ""}
     page = tmp_path / "self-test.html"
@@ -164,7 +164,7 @@ def test_the_pages_of_bench_and_self_test_fit_every_width(
     matrix = "document.querySelector('.grid').getBoundingClientRect()"
     browser.open(self_test_page)
     assert browser.run(f"{matrix}.right") <= 1200  # no requirement is cut
-    assert browser.run("document.querySelector('.wide').scrollHeight") > 4000  # nor a mutant
+    assert browser.run("document.querySelector('.wide').scrollHeight") > 1200  # nor a mutant
     assert browser.run("getComputedStyle(document.querySelector('.wide')).overflowY") == "visible"
     browser.open(bench_page, 390)
     assert browser.run("[...document.querySelectorAll('table')].every(t => t.closest('.wide'))")
