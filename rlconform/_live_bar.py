@@ -6,6 +6,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 
 class LiveBar:
@@ -17,10 +18,12 @@ class LiveBar:
     def __init__(self, console: Console, doing: str, total: int | None = None) -> None:
         self.console = console
         self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            # Last, so that figures stay in place; a name that is wider than the rest of the line
+            # goes on in the next one.
+            TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
             console=console,
             transient=True,
             disable=not console.is_terminal,

@@ -25,7 +25,8 @@ def read_mapping(path: Path) -> DictConfig:
     except (YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     except OSError as error:  # OmegaConf raises one without errno for a scalar
-        raise ConfigError(f"{path}: {error.strerror or 'not a mapping of keys'}") from error
+        why = f"{error.strerror}; name a YAML file" if error.strerror else "not a mapping of keys"
+        raise ConfigError(f"{path}: {why}") from error
     if not isinstance(loaded, DictConfig):
         raise ConfigError(f"{path}: not a mapping of keys to values")
     return loaded

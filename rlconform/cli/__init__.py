@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, cast
 
 import typer
 
@@ -23,12 +24,15 @@ from rlconform.cli import (
     verify,
     waivers,
 )
-from rlconform.cli.console import new_console
+from rlconform.cli.console import new_console, report
 
 app = typer.Typer(
     help="Conformance of RL data planes.", no_args_is_help=True, rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )  # fmt: skip
+
+#: Typer exports this subclass alone, be it of click's errors or of those in its own copy of click.
+_USAGE_ERROR = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
 def _version(wanted: bool) -> None:
@@ -67,5 +71,16 @@ app.command("explain", epilog=requirements.EPILOG)(requirements.explain)
 
 
 def main() -> None:
-    """Run the ``rlconform`` command, as its entry point."""
-    app()
+    """Run the ``rlconform`` command, as its entry point.
+
+    Typer shows a wrong option in a box of five lines; here it is one sentence, like any mistake.
+    """
+    try:
+        code = app(sys.argv[1:] or ["--help"], prog_name="rlconform", standalone_mode=False)
+    except _USAGE_ERROR as error:
+        where = " ".join(error.ctx.command_path.split()[1:]) if error.ctx else ""
+        message = " ".join(error.format_message().split()).rstrip(".")
+        message = message.replace("Value error, ", "")  # pydantic's, of an option's choices
+        message = f"{where}: {message}" if where else message
+        sys.exit(report(f"{message}; see rlconform {where} --help".replace("  ", " ")))
+    sys.exit(code)

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.markup import escape
 
+from rlconform._exit_codes import ExitCode
 from rlconform._yaml import read_mapping
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.runner import PlaneDidNotStart
@@ -96,7 +97,8 @@ def certify(
     """Run the contract against a plane and write a certificate. Default: a reference plane."""
     console = new_console()
     use_ray_at(ray_address)
-    target = target or ("memory" if level in {None, "unit"} else "ray_store")
+    if target is None:
+        target = "memory" if level in {None, "unit"} else "ray_store"
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:
         options = CertifyOptions(
@@ -124,6 +126,9 @@ def certify(
     print_runs(console, certificate.run)
     print_causes(console, certificate.causes)
     print_summary(console, certificate)
+    if select and certificate.conclusion.exit_code == ExitCode.NOTHING_RAN:
+        asked = f"-k {select!r} matches no check; name a part of a check's name, as -k test_get"
+        console.print(escape(asked), highlight=False)
     try:
         folder = write_report(certificate, out, force, sign_with)
     except ConfigError as error:

@@ -34,7 +34,7 @@ class TrialProgress(LiveBar):
         """Record and show the result of a trial."""
         self.results.append(result)
         self.advance()
-        self.show(result.name[:34])
+        self.show(result.name)
         good = result.kind in GOOD
         if not good or not self.console.is_terminal:
             style = "green" if good else "bold red"

@@ -64,7 +64,7 @@ class CertifyProgress(LiveBar):
                 self.show("checking", total=len(run.due))
                 self.console.print(f"{len(run.due)} checks planned")
             case events.CheckBegan(check_id):
-                self.show(check_id.rpartition("::")[2][:44])
+                self.show(check_id.rpartition("::")[2])
             case events.CheckEnded(result) | events.ChangeFound(result):
                 self.show(done=len(run.results))
                 self._print(run, result)
