@@ -43,15 +43,15 @@ class CertifyOptions:
     def pytest_arguments(self) -> list[str]:
         """Return these options, except ``only``, as arguments for pytest, which runs the checks."""
         values = {
-            "--target": self.spec,
-            "--target-config": json.dumps(dict(self.config)),
-            "--seed": self.seed,
-            "--turns": self.turns,
-            "--effort": self.effort,
-            "--requirements": ",".join(self.requirements),
-            "--check-timeout": self.check_timeout,
-            "--level": self.level,
+            "--rlconform-target": self.spec,
+            "--rlconform-target-config": json.dumps(dict(self.config)),
+            "--rlconform-seed": self.seed,
+            "--rlconform-turns": self.turns,
+            "--rlconform-effort": self.effort,
+            "--rlconform-requirements": ",".join(self.requirements),
+            "--rlconform-check-timeout": self.check_timeout,
+            "--rlconform-level": self.level,
             "-k": self.select,
         }
         given = {name: str(value) for name, value in values.items() if value not in {None, ""}}
-        return [*chain(*given.items()), *([] if self.races else ["--no-races"])]
+        return [*chain(*given.items()), *([] if self.races else ["--rlconform-no-races"])]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.markup import escape
 
-from rlconform._yaml import read_mapping
+from rlconform._yaml import read_config
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.runner import PlaneDidNotStart
 from rlconform.certify.options import CertifyOptions
@@ -101,7 +99,7 @@ def certify(
     try:
         options = CertifyOptions(
             target,
-            _read_config(config),
+            read_config(config),
             _level(level),
             select,
             check_timeout,
@@ -135,17 +133,6 @@ def certify(
         )
     print_folder(console, certificate.run, folder)
     raise typer.Exit(certificate.conclusion.exit_code)
-
-
-def _read_config(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        loaded = OmegaConf.to_container(read_mapping(path), resolve=True)
-    except OmegaConfBaseException as error:  # an interpolation that leads nowhere
-        raise ConfigError(f"{path}: {error}") from error
-    assert isinstance(loaded, dict)  # made of a mapping
-    return {str(key): value for key, value in loaded.items()}
 
 
 def _level(name: str | None) -> Level | None:

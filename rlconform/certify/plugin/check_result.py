@@ -113,11 +113,11 @@ def scattering_policy(item: pytest.Item) -> Policy:
     """Return which process makes which call in a scattered run of the check."""
     mark = item.get_closest_marker("requirement")
     roles = mark is None or mark.kwargs["roles"]
-    return policy_of(check_id(item), item.config.getoption("--seed", 0), roles)
+    return policy_of(check_id(item), item.config.getoption("--rlconform-seed", 0), roles)
 
 
 def turn_of(item: pytest.Item) -> int:
-    """Return the number of this repetition of its check, from 0; see the option ``--turns``."""
+    """Return the number of this repetition of its check, from 0 (``--rlconform-turns``)."""
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("turn", 0) if callspec else 0
 
@@ -156,7 +156,7 @@ def result_of(
         return replace(result, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
     outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
     evidence = recording.error_origin(error) or str(error).strip()
-    seed = item.config.getoption("--seed", 0)
+    seed = item.config.getoption("--rlconform-seed", 0)
     if is_scattered(item):
         evidence += f" (calls of several processes: {scattering_policy(item).name})"
     check = _TURN.sub("", result.id)  # the check's id without its turn

@@ -230,9 +230,9 @@ def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
     runner = PropertyRunner(
         request.getfixturevalue("client"),
         request.getfixturevalue("target").timeouts,
-        request.config.getoption("--seed", 0),
+        request.config.getoption("--rlconform-seed", 0),
         check_id(request.node),
-        request.config.getoption("--effort", 1.0) * share,
+        request.config.getoption("--rlconform-effort", 1.0) * share,
     )
     try:
         yield runner
