@@ -167,7 +167,7 @@ class Runner:
             ) if self._in_flight is not None:
                 return max(0.0, self._in_flight.deadline - time.monotonic())
             case events.PlaneOpened():
-                return 3 * timeouts.operation  # a round trip, and a look at the types
+                return 4 * timeouts.operation  # a round trip, a look at methods and types
             case events.PlaneOpening() | events.PlaneClosing():
                 return timeouts.start + timeouts.operation
             case events.CheckEnded():

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlconform._resources import resource_dir
 from rlconform.certify.concurrency.explain import HistoryViolation
 from rlconform.certify.concurrency.named_checkers import REPEATED
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
@@ -30,6 +31,8 @@ class CleanUpFailed(UserWarning):
 
 
 _TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
+
+_SUITES = resource_dir("suites")
 
 #: The key under which an item stores the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
@@ -68,6 +71,8 @@ def as_json(value: Any) -> Any:
 def check_id(item: pytest.Item) -> str:
     """Return the check's path below ``suites/`` or ``tests/`` and its name; no absolute path."""
     path, _, name = item.nodeid.partition("::")
+    if item.path.is_relative_to(_SUITES):  # the id begins where the user's command line does
+        return f"{item.path.relative_to(_SUITES).as_posix()}::{name}"
     parts = Path(path).parts
     root = next((folder for folder in ("suites", "tests") if folder in parts), None)
     below = parts[parts.index(root) + 1 :] if root else parts

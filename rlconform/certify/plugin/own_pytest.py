@@ -1,7 +1,7 @@
 """A vendor's own pytest run with ``--rlconform-target``: which files it collects, and how.
 
-The checks are files of this package, outside of the vendor's project. pytest names those that are
-outside of its rootdir as a report does: ``unit/contract/test_get.py::test_order``.
+The checks are files of this package, outside of the vendor's project. They are named as in a report,
+``unit/contract/test_get.py::test_order``, wherever the package is installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlconform._resources import resource_dir
-from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.plugin.check_result import check_id
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import error_text
 from rlconform.contract import ConfigError
@@ -31,7 +31,7 @@ class OwnPytest:
             session()
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from error
-        self._session = session
+        self._session, self._is_open = session, False
         suites = resource_dir("suites")
         self._on_the_way = {suites, *suites.parents}
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -48,18 +48,26 @@ class OwnPytest:
         return False if collection_path in self._on_the_way else None
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Name a check by its path below ``suites/``; pytest's name depends on what was asked."""
+        if item.get_closest_marker("requirement") is not None:
+            item._nodeid = check_id(item)
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Open the plane before the first check; end the run with one message if it doesn't."""
-        if item.get_closest_marker("requirement") is None:
+        """Open the plane before the first check; end the run with one message if it fails."""
+        if self._is_open or item.get_closest_marker("requirement") is None:
             return
         session = self._session()
         try:
             session.owner()
-        except ContractViolation:
-            raise  # it opened before, and a check closed it
         except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way
             why = str(error) if isinstance(error, ConfigError) else error_text(error)
             pytest.exit(f"{session.spec} does not open: {why}", pytest.ExitCode.USAGE_ERROR)
+        session.note_health()
+        if unwritten := session.unwritten():
+            pytest.exit(f"{session.spec}: {unwritten}", pytest.ExitCode.USAGE_ERROR)
+        self._is_open = True
 
 
 def _below_suites(argument: str, suites: Path) -> str:

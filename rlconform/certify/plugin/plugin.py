@@ -130,6 +130,9 @@ class CertifyPlugin:
         self.pipe.send(events.PlaneOpened())
         if self._option("rlconform_health"):
             self.session.note_health()
+            if unwritten := self.session.unwritten() if first else "":
+                self.pipe.send(events.StartFailed(unwritten, "", plain=True))
+                pytest.exit("the adapter is not written yet", returncode=UNHEALTHY_PLANE)
             if remarks := self.session.remarks_on_types() if first else []:
                 self._remark(f"unusual types, judged by their values: {'; '.join(remarks)}")
         self.pipe.send(events.HealthNoted())
