@@ -1,6 +1,6 @@
 """A vendor's own pytest run with ``--rlconform-target``: which files it collects, and how.
 
-The checks are files of this package, outside of the vendor's project. They are named as in a report,
+The checks are files of this package, outside of the vendor's project. Their ids are a report's,
 ``unit/contract/test_get.py::test_order``, wherever the package is installed.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlconform._resources import resource_dir
-from rlconform.certify.plugin.check_result import check_id
+from rlconform.certify.plugin.asked_checks import AskedChecks
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import error_text
 from rlconform.contract import ConfigError
@@ -34,9 +34,10 @@ class OwnPytest:
         self._session, self._is_open = session, False
         suites = resource_dir("suites")
         self._on_the_way = {suites, *suites.parents}
-        if config.args_source is not pytest.Config.ArgsSource.ARGS:
-            config.args[:] = [str(suites)]
-        config.args[:] = [_below_suites(each, suites) for each in config.args]
+        given = config.args_source is pytest.Config.ArgsSource.ARGS
+        self._asked = AskedChecks(config.args if given else [], suites)
+        wants_checks = self._asked or not given
+        config.args[:] = [*self._asked.others, *([str(suites)] if wants_checks else [])]
         config.option.importmode = "importlib"  # checks of two levels may be in files of one name
         # It says that a SHOULD is broken; a project may turn every warning into an error.
         warned = "default::rlconform.certify.assertions.expect.ShouldViolation"
@@ -44,14 +45,19 @@ class OwnPytest:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Let pytest enter the folders that lead to the checks, such as the project's ``.venv``."""
+        """Enter the folders that lead to the checks, such as ``.venv``; leave others out."""
+        if self._asked.leaves_out(collection_path):
+            return True
         return False if collection_path in self._on_the_way else None
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Name a check by its path below ``suites/``; pytest's name depends on what was asked."""
-        if item.get_closest_marker("requirement") is not None:
-            item._nodeid = check_id(item)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Deselect the checks of a file that were not asked for."""
+        if left_out := [item for item in items if not self._asked.selects(item)]:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if self._asked.selects(item)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -68,10 +74,3 @@ class OwnPytest:
         if unwritten := session.unwritten():
             pytest.exit(f"{session.spec}: {unwritten}", pytest.ExitCode.USAGE_ERROR)
         self._is_open = True
-
-
-def _below_suites(argument: str, suites: Path) -> str:
-    """Return the path, or that below ``suites`` if the argument is the id of a check there."""
-    path, colons, name = argument.partition("::")
-    known = not Path(path).exists() and (suites / path).exists()
-    return f"{suites / path}{colons}{name}" if known else argument
