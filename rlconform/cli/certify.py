@@ -20,6 +20,8 @@ from rlconform.certify.report.console import (
     print_summary,
     requirement_table,
 )
+from rlconform.certify.report.document import read_report
+from rlconform.certify.report.earlier_run import failed_checks, seconds_of_checks
 from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.run_verdicts import print_runs
 from rlconform.certify.report.signature import signer
@@ -37,6 +39,7 @@ EPILOG = (
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
     "rlconform certify my_adapter:TARGET --waivers waivers.toml --sign key.pem\n\n"
+    "rlconform certify my_adapter:TARGET --only-failed rlconform-report\n\n"
     "Exit codes: 0 certified, 1 not certified (or conditional, without --allow-deviations), "
     "2 the target or the kit failed, 3 nothing ran."
 )
@@ -80,6 +83,10 @@ def certify(
     max_failures: Annotated[
         int | None, typer.Option(help="Stop after this many broken checks of MUSTs.", min=1)
     ] = None,
+    only_failed: Annotated[
+        Path | None,
+        typer.Option(help="Only the checks that failed in this report; never certified."),
+    ] = None,
     ray_address: RayAddress = None,
     sign: Annotated[
         Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
@@ -94,9 +101,14 @@ def certify(
     """Run the contract against a plane and write a certificate. Default: a reference plane."""
     console = new_console()
     use_ray_at(ray_address)
-    target = target or ("memory" if level in {None, "unit"} else "ray_store")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
+    only: list[str] = []
     try:
+        if only_failed is not None:
+            last = read_report(only_failed)
+            only = failed_checks(last, only_failed, target)
+            target, level = last.header.target.spec, level or last.header.level
+        target = target or ("memory" if level in {None, "unit"} else "ray_store")
         options = CertifyOptions(
             target,
             read_config(config),
@@ -105,19 +117,22 @@ def certify(
             check_timeout,
             seed,
             max_failures=1 if first else max_failures,
+            only=only,
+            why_only=f"failed in {only_failed}" if only else "",
+            telling_first=True,
         )
         check_target_name(target, options.level)
         waived = load_waivers(waivers) if waivers else []
         sign_with = signer(sign) if sign else None
         check_writable(out)
-        with CertifyProgress(console, verbose) as progress:
+        with CertifyProgress(console, verbose, seconds_of_checks(only_failed or out)) as progress:
             certificate = certification.certify(
                 options, waivers=waived, allow_deviations=allow_deviations, listener=progress.hear
             )
     except KeyboardInterrupt:
-        _fail(target, ConfigError("interrupted before the first check"), verbose)
+        _fail(target or "", ConfigError("interrupted before the first check"), verbose)
     except (ConfigError, PlaneDidNotStart) as error:
-        _fail(f"{target} with {config}" if config else target, error, verbose)
+        _fail(f"{target} with {config}" if config and target else target or "", error, verbose)
     console.print(requirement_table(certificate.results))
     print_runs(console, certificate.run)
     print_causes(console, certificate.causes)

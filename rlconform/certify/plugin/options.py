@@ -52,6 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--rlconform-hangs", default='{"limit": 0}', help="``HungCalls`` so far, as JSON"
     )
+    group.addoption(
+        "--rlconform-telling-first",
+        action="store_true",
+        help="begin with a short check of each requirement",
+    )
     group.addoption("--rlconform-only", default=None, help="file with the ids of the checks to run")
 
 

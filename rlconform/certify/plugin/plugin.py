@@ -33,11 +33,11 @@ from rlconform.certify.plugin.check_result import (
     check_id,
     describe,
     ends_plane,
-    is_scattered,
     planned_check,
     result_of,
     turn_of,
 )
+from rlconform.certify.plugin.order import ordered
 from rlconform.certify.plugin.own_pytest import OwnPytest
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
 from rlconform.certify.plugin.session_options import session_of
@@ -69,11 +69,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(checks, "rlconform-checks")
     if fd is None and config.getoption("--rlconform-target") is not None:
         config.pluginmanager.register(OwnPytest(config, lambda: checks.session), "rlconform-own")
-
-
-def _order(item: pytest.Item) -> tuple[bool, bool, int]:
-    """Return the sort key: checks by one process, by several, then checks that close the plane."""
-    return ends_plane(item), is_scattered(item), turn_of(item)
 
 
 class CertifyPlugin:
@@ -182,7 +177,7 @@ class CertifyPlugin:
             (kept if wanted else dropped).append(item)
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        items[:] = sorted(kept, key=_order)
+        items[:] = ordered(kept, self._option("rlconform_telling_first"))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report the plan, including the checks that ``-k`` deselected."""

@@ -73,7 +73,7 @@ def _header(certificate: Certificate) -> dict[str, Any]:
         "created": certificate.created.isoformat(timespec="seconds"),
         "target": run.target | {"spec": options.spec},
         "level": run.target.get("level"),
-        "selected": options.select,
+        "selected": options.selection,
         "check_timeout": options.check_timeout,
         "seed": options.seed,
         "allow_deviations": certificate.allow_deviations,
