@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from types import MappingProxyType
@@ -58,7 +58,7 @@ class OwedMethod:
     returns: str
     summary: str  # the first sentence of the protocol's documentation
     to_write: str
-    requirements: list[tuple[str, str, str]]  # id, MUST or SHOULD, title
+    requirements: Sequence[tuple[str, str, str]]  # id, MUST or SHOULD, title
 
     @property
     def ids(self) -> str:

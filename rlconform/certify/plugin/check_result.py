@@ -21,6 +21,7 @@ from rlconform.certify.isolation.scattering_client import Policy, policy_of
 from rlconform.certify.judged_runs import JudgedRun
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.reproduce.plain_script import plain_script
 from rlconform.certify.reproduce.render import Origin, render_script
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
 from rlconform.contract import LEVELS, Level
@@ -169,12 +170,20 @@ def result_of(
     if isinstance(error, HistoryViolation):
         evidence += f" ({REPEATED} {error.checker})"
         script, steps, at_once = race_script(origin, error.race, evidence), error.lines, False
+        plain = ""
     else:
         expected = recording.script_expectation(error)
         script = render_script(origin, evidence, recording.calls, expected)
+        plain = plain_script(origin, evidence, recording.calls, expected)
         steps, at_once = result.steps, any(call.concurrent for call in recording.calls)
     return replace(
-        result, outcome=outcome, evidence=evidence, steps=steps, reproducer=script, at_once=at_once
+        result,
+        outcome=outcome,
+        evidence=evidence,
+        steps=steps,
+        reproducer=script,
+        plain_script=plain,
+        at_once=at_once,
     )
 
 

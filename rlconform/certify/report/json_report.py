@@ -103,7 +103,7 @@ def _check(run: RunRecord, check: PlannedCheck) -> dict[str, Any]:
     shown = asdict(check) | {"ran": check.id in run.results, "outcome": Outcome.NOT_TESTED}
     if check.id in run.results:
         shown |= asdict(run.results[check.id])
-        del shown["reproducer"], shown["runs"]
+        del shown["reproducer"], shown["plain_script"], shown["runs"]
         shown["history"] = history_file(check.id) if shown["history"] else ""
     return shown
 
