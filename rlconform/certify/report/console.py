@@ -80,6 +80,7 @@ class CertifyProgress(LiveBar):
                 )
             case events.ChecksCollected() if run.children == 1:
                 self.show("checking", total=len(run.due))
+                self._said_at = self._clock()
                 self.console.print(f"{len(run.due)} checks planned")
             case events.CheckBegan(check_id):
                 self.show(check_id.rpartition("::")[2][:44])

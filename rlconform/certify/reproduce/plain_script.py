@@ -35,10 +35,10 @@ crash: the defect is there; 0: it is gone; 2: earlier calls went otherwise than 
 """
 
 import faulthandler
+import sys
 '''
 _IMPORTS = {
     "os": "import os",
-    "sys": "import sys",
     "zlib": "import zlib",
     "base64": "import base64",
     "suppress": "from contextlib import suppress",
@@ -52,13 +52,13 @@ _TENSORDICT = ("NonTensorData", "NonTensorStack", "TensorDict")
 _HELPERS = {
     function.__name__: function
     for function in (
-        *(f for _, f in inspect.getmembers(plain, inspect.isfunction) if f.__module__ == plain.__name__),
+        *(one for one in vars(plain).values() if inspect.isfunction(one)),
         unpacked,
         object_array,
     )
 }  # fmt: skip
 #: A name in a script that only the other kind of script has.
-_NOT_PLAIN = re.compile(r"\b(plane|tensorclass_like|expect_objects)\b")
+_NOT_PLAIN = re.compile(r"\b(plane\.|tensorclass_like\(|expect_objects\()")
 
 
 def plain_script(
@@ -103,7 +103,8 @@ def plain_script(
         why=in_docstring(requirement.why),
         check=in_docstring(origin.check),
     )
-    imports = [*_imports(text), f"from {module} import {first}", ""]
+    here = 'sys.path.insert(0, "")  # the folder in which it runs'
+    imports = [*_imports(text), "", here, f"from {module} import {first}", ""]
     return head + "\n".join([*imports, *(f"\n{one}" for one in helpers), "", *opening, *body, ""])
 
 
@@ -164,7 +165,7 @@ def _without_annotations(tree: ast.Module) -> ast.Module:
     """Return the module with ``x: T = value`` written as ``x = value``."""
 
     class Plainer(ast.NodeTransformer):
-        def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802
+        def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
             assert node.value is not None
             return ast.copy_location(ast.Assign([node.target], node.value), node)
 
