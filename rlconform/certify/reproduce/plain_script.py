@@ -7,18 +7,19 @@ race, several processes, memory, a wait), there is no such script, and the other
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
 
-from rlconform.certify.reproduce import plain
-from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.reproduce.render import MAX_LINES, Call, Origin, in_docstring
-from rlconform.certify.reproduce.tensor_source import unpacked
 from rlconform.certify.reproduce.verdict import split_evidence
 from rlconform.certify.target import target_path
 from rlconform.contract import load_requirements
-from rlconform.wire import object_array
+
+if TYPE_CHECKING:
+    from rlconform.certify.reproduce.expectations import ScriptExpectation
 
 #: Seconds after which a script that hangs prints its stacks and exits with 1.
 PATIENCE_S = 120
@@ -48,15 +49,14 @@ _IMPORTS = {
 }
 _TENSORDICT = ("NonTensorData", "NonTensorStack", "TensorDict")
 
-#: Names that scripts may use, with the source of each.
-_HELPERS = {
-    function.__name__: function
-    for function in (
-        *(one for one in vars(plain).values() if inspect.isfunction(one)),
-        unpacked,
-        object_array,
-    )
-}  # fmt: skip
+#: Modules with functions that scripts may use. They are read, not imported: they import torch.
+_MODULES = (
+    "certify/reproduce/plain.py",
+    "certify/reproduce/tensor_source.py",
+    "wire/object_columns.py",
+)
+#: Functions of the last two modules.
+_OF_OTHERS = ("unpacked", "object_array")
 #: A name in a script that only the other kind of script has.
 _NOT_PLAIN = re.compile(r"\b(plane\.|tensorclass_like\(|expect_objects\()")
 
@@ -93,7 +93,7 @@ def plain_script(
         f"target = {name}",
         f'client = getattr(target, "open", target)({cfg}, True)  # a Target, or a factory',
     ]
-    helpers = list(_needed("\n".join(body)))
+    helpers = _needed("\n".join(body))
     text = "\n".join([*helpers, *opening, *body])
     requirement = load_requirements()[origin.requirement]
     head = _HEADER.format(
@@ -130,46 +130,48 @@ def _judgement(expected: ScriptExpectation, evidence: str, calls: Sequence[Call]
         yield source.replace("KVBatchMeta(", "SimpleNamespace(")
 
 
-def _needed(body: str) -> Iterator[str]:
-    """Yield the source of the functions that the body uses, and of those that they use."""
-    names: list[str] = []
+def _needed(body: str) -> list[str]:
+    """Return the source of the functions that the body uses, and of those that they use."""
+    helpers = _helpers()
+    names: set[str] = set()
     waiting = [body]
     while waiting:
         used = set(re.findall(r"\w+", waiting.pop()))
-        for name in (one for one in _HELPERS if one in used and one not in names):
-            names.append(name)
-            waiting.append(_bare(_HELPERS[name]))
-    yield from (_bare(_HELPERS[name]) for name in _HELPERS if name in names)
+        for name in used & helpers.keys() - names:
+            names.add(name)
+            waiting.append(helpers[name])
+    return [source for name, source in helpers.items() if name in names]
 
 
-def _bare(function: object) -> str:
-    """Return the function's source without annotations and comments, which scripts don't need."""
-    assert inspect.isfunction(function)
-    tree = ast.parse(inspect.getsource(function))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-            arguments = node.args
-            for argument in (
-                *arguments.args,
-                *arguments.kwonlyargs,
-                arguments.vararg,
-                arguments.kwarg,
-            ):
-                if argument is not None:
-                    argument.annotation = None
-    return ast.unparse(_without_annotations(tree)) + "\n"
+@cache
+def _helpers() -> Mapping[str, str]:
+    """Return the source of each function that scripts may use, by name."""
+    found = {}
+    for module in _MODULES:
+        tree = ast.parse((resources.files("rlconform") / module).read_text("utf-8"))
+        for node in tree.body:
+            known = module.endswith("plain.py") or getattr(node, "name", "") in _OF_OTHERS
+            if isinstance(node, ast.FunctionDef) and known:
+                found[node.name] = ast.unparse(_Unannotated().visit(node)) + "\n"
+    return found
 
 
-def _without_annotations(tree: ast.Module) -> ast.Module:
-    """Return the module with ``x: T = value`` written as ``x = value``."""
+class _Unannotated(ast.NodeTransformer):
+    """Removes annotations, which would need more imports."""
 
-    class Plainer(ast.NodeTransformer):
-        def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-            assert node.value is not None
-            return ast.copy_location(ast.Assign([node.target], node.value), node)
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        self.generic_visit(node)
+        return node
 
-    return ast.fix_missing_locations(Plainer().visit(tree))  # type: ignore[no-any-return]
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        assert node.value is not None  # no function here declares a name without a value
+        made = ast.Assign([node.target], node.value)
+        return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
 def _imports(text: str) -> Iterator[str]:

@@ -25,10 +25,10 @@ from rlconform.new_adapter import NewAdapter, write_package
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Write a package as the command does; afterwards forget its modules."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path / "acme-tried")
     done = CliRunner().invoke(app, ["new-adapter", "acme-tried"])
     assert done.exit_code == 0, done.output
     assert "rlconform certify acme_tried.target:TARGET --config plane.yaml" in done.output
+    monkeypatch.syspath_prepend(tmp_path / "acme-tried")
     yield tmp_path / "acme-tried"
     for name in [name for name in sys.modules if name.startswith("acme_tried")]:
         del sys.modules[name]

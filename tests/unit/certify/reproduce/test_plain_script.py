@@ -87,7 +87,7 @@ def test_the_script_imports_the_vendors_module_and_nothing_of_rlconform(script: 
     ("target", "code", "last"),
     [
         ("hostile import drops_unknown_rows", 1, "got TensorDict("),
-        ("rlconform.backends.memory import make_client as drops_unknown_rows", 0, "is gone"),
+        ("rlconform.backends.memory import TARGET as drops_unknown_rows", 0, "is gone"),
     ],
 )
 def test_the_script_shows_the_defect_until_it_is_gone(
@@ -134,7 +134,7 @@ def test_a_check_without_an_expectation_gives_none_unless_the_last_call_was_lost
     ast.parse(lost)
 
 
-class Ended(Exception):  # noqa: N818 - what the script does
+class Ended(Exception):
     """Replaces the end of a script."""
 
 
