@@ -26,6 +26,7 @@ from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.run_verdicts import print_runs
 from rlconform.certify.report.signature import signer
 from rlconform.certify.report.waivers import load_waivers
+from rlconform.certify.results import Outcome
 from rlconform.certify.target import check_target_name
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
@@ -137,6 +138,12 @@ def certify(
     print_runs(console, certificate.run)
     print_causes(console, certificate.causes)
     print_summary(console, certificate)
+    if only:
+        passed = sum(result.outcome is Outcome.PASS for result in certificate.run.results.values())
+        console.print(
+            f"{passed} of {len(only)} checks that had failed pass; run all for a verdict",
+            highlight=False,
+        )
     try:
         folder = write_report(certificate, out, force, sign_with)
     except ConfigError as error:
