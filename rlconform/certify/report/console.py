@@ -123,7 +123,7 @@ class CertifyProgress(LiveBar):
         self._shown[result.requirement] += 1
         count = self._shown[result.requirement]
         if count == MOST_LINES + 1:
-            self.console.print(f"        more checks of {result.requirement} follow in the report")
+            self.console.print("        the report has more of this one")
         return count > MOST_LINES
 
 
