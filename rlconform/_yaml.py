@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -30,3 +31,19 @@ def read_mapping(path: Path) -> DictConfig:
     if not isinstance(loaded, DictConfig):
         raise ConfigError(f"{path}: not a mapping of keys to values")
     return loaded
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """Return the target's configuration in the file, its interpolations resolved; {} for None.
+
+    Raises:
+        ConfigError: As for ``read_mapping``, or an interpolation leads nowhere.
+    """
+    if path is None:
+        return {}
+    try:
+        loaded = OmegaConf.to_container(read_mapping(path), resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{path}: {error}") from error
+    assert isinstance(loaded, dict)  # made of a mapping
+    return {str(key): value for key, value in loaded.items()}

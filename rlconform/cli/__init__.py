@@ -18,6 +18,7 @@ from rlconform.cli import (
     events,
     launch,
     matrix,
+    new_adapter,
     requirements,
     self_test,
     train,
@@ -51,6 +52,7 @@ def root(
     """Check an RL data plane against its contract."""
 
 
+app.command("new-adapter", epilog=new_adapter.EPILOG)(new_adapter.new_adapter)
 app.command("certify", epilog=certify.EPILOG)(certify.certify)
 app.command("verify", epilog=verify.EPILOG)(verify.verify)
 app.command("matrix", epilog=matrix.EPILOG)(matrix.matrix)
