@@ -18,6 +18,7 @@ CHECKS = (
     "functional/concurrency",
     "functional/interplay",
     "e2e/contract",
+    "durability/contract",
 )
 
 

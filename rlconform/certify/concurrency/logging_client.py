@@ -13,6 +13,7 @@ from typing import Any
 from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.concurrency.journal import Journal
 from rlconform.certify.concurrency.operation import Op, Operation
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.labeled_rows import Dtypes, versioned_batch, versions_in
@@ -50,9 +51,16 @@ class LoggingClient:
     """
 
     def __init__(
-        self, client: DataPlaneClient, partition_id: str, who: str, number: int, seed: str
+        self,
+        client: DataPlaneClient,
+        partition_id: str,
+        who: str,
+        number: int,
+        seed: str,
+        journal: Journal | None = None,
     ) -> None:
         self.who, self.number = who, number
+        self._journal = journal
         self.rng = random.Random(f"{seed}:{number}")
         self.refusals = 0
         self._client, self._partition_id = client, partition_id
@@ -133,8 +141,12 @@ class LoggingClient:
         *,
         ragged: bool = False,
         dtypes: Dtypes | None = None,
+        width: int = 0,
     ) -> PreparedPut:
-        """Build the rows of a new version for ``put``, so that building them delays no put."""
+        """Build the rows of a new version for ``put``, so that building them delays no put.
+
+        A row has at least ``width`` bytes.
+        """
         self._version += 1
         written: dict[str, Any] = {"ids": tuple(ids), "fields": tuple(fields)}
         if tags is not None:
@@ -143,7 +155,13 @@ class LoggingClient:
             return written, None
         written["version"] = self._version
         return written, versioned_batch(
-            self._partition_id, ids, fields, self._version, ragged=ragged, dtypes=dtypes
+            self._partition_id,
+            ids,
+            fields,
+            self._version,
+            ragged=ragged,
+            dtypes=dtypes,
+            width=width,
         )
 
     def put(self, prepared: PreparedPut) -> None:
@@ -155,16 +173,19 @@ class LoggingClient:
         )
         self._log("put", put, **written)
 
-    def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
-        """Claim without blocking; return the claimed ids that are strings."""
+    def claim(
+        self, task: str, fields: Sequence[str], batch_size: int, wait_s: float = 0.0
+    ) -> list[Any]:
+        """Claim, and wait up to ``wait_s`` for the rows; return the claimed ids that are strings."""
         claim = partial(
             self._client.claim_meta,
             task_name=task,
             required_fields=list(fields),
             batch_size=batch_size,
-            blocking=False,
+            blocking=wait_s > 0,
+            **({"timeout_s": wait_s} if wait_s else {}),
         )
-        known = {"task": task, "asked": batch_size, "fields": tuple(fields)}
+        known = {"task": task, "asked": batch_size, "fields": tuple(fields), "waits": wait_s}
         ids = self._log("claim", claim, _claimed, **known).ids
         return [i for i in ids if isinstance(i, str)]
 
@@ -216,10 +237,13 @@ class LoggingClient:
         index = len(self._operations)
         op = Operation(who=self.who, op=kind, start=time.monotonic(), **known)
         self._operations.append(op)
+        self._note(index, op)
         try:
             returned = call(partition_id=self._partition_id)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises is data
-            done = replace(op, end=time.monotonic(), error=_error_text(error))
+            bases = tuple(base.__name__ for base in type(error).__mro__)
+            ended = time.monotonic()
+            done = replace(op, end=ended, error=_error_text(error), error_bases=bases)
         else:
             done = replace(op, end=time.monotonic())
             try:
@@ -227,8 +251,13 @@ class LoggingClient:
             except (ContractViolation, AttributeError, TypeError) as error:
                 done = replace(done, error=f"{shorten(repr(returned), 80)}: {_error_text(error)}")
         self._operations[index] = done
+        self._note(index, done)
         self.refusals += bool(done.error) and done.op != "get"
         return done
+
+    def _note(self, index: int, op: Operation) -> None:
+        if self._journal is not None:
+            self._journal.write(index, op)
 
 
 def _error_text(error: Exception) -> str:

@@ -14,7 +14,9 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
+from rlconform.certify.concurrency.journal import Journal
 from rlconform.certify.concurrency.logging_client import LoggingClient, WorkloadStopped
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workloads import Workload
@@ -30,6 +32,7 @@ class WorkloadSpec:
     who: str
     number: int
     seed: str
+    journal: str = ""  # file that receives each call, and survives the process; "" for none
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,10 @@ class WorkloadThread:
 
     def begin(self, spec: WorkloadSpec) -> None:
         """Start the workload."""
-        log = LoggingClient(self._client, spec.partition_id, spec.who, spec.number, spec.seed)
+        journal = Journal(Path(spec.journal)) if spec.journal else None
+        log = LoggingClient(
+            self._client, spec.partition_id, spec.who, spec.number, spec.seed, journal
+        )
         self._log, self._traceback = log, ""
         self._thread = threading.Thread(
             target=self._run, args=(spec.workload, log), name=spec.who, daemon=True

@@ -6,6 +6,7 @@ RemoteWorkload ──begin, stop, finish────▶ actor's thread ──▶
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -51,6 +52,10 @@ class ClientActor:
             self._target = resolve_target(spec)
 
         return answer_of(resolve)
+
+    def pid(self) -> int:
+        """Return the process id, for a check that kills or stops this process."""
+        return os.getpid()
 
     def attach(self, config: Mapping[str, Any]) -> tuple[Answer, float]:
         """Open the client; return the answer, and how long opening took in seconds."""

@@ -22,7 +22,7 @@ from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.reproduce.render import Origin, render_script
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
-from rlconform.contract import LEVELS, Level
+from rlconform.contract import LEVELS, Level, includes
 
 
 class CleanUpFailed(UserWarning):
@@ -87,7 +87,7 @@ def planned_check(
     capability, needs = mark.kwargs["capability"], level_of(item)
     declared = session.target.capabilities.get(capability)
     left_out = ""
-    if LEVELS.index(needs) > LEVELS.index(session.level):
+    if not includes(session.level, needs):
         left_out = f"needs level {needs}"
     elif isinstance(declared, str):
         left_out = f"the target declares no {capability}: {declared}"
@@ -163,7 +163,8 @@ def result_of(
     origin = Origin(result.requirement, check, session.spec, session.config, seed)
     if isinstance(error, HistoryViolation):
         evidence += f" ({REPEATED} {error.checker})"
-        script, steps, at_once = race_script(origin, error.race, evidence), error.lines, False
+        script = race_script(origin, error.race, evidence) if error.race else ""
+        steps, at_once = error.lines, False
     else:
         expected = recording.script_expectation(error)
         script = render_script(origin, evidence, recording.calls, expected)

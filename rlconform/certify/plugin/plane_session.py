@@ -14,12 +14,13 @@ from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
+from rlconform.contract import ConfigError, DataPlaneClient, Level, Target, includes
 
 #: Packages that a level's checks import, and the extra that brings them.
 _NEEDS: Mapping[Level, Mapping[str, str]] = {
     "functional": {"ray": "ray"},
     "e2e": {"ray": "ray", "transformers": "grpo"},
+    "durability": {"ray": "ray"},
 }
 
 
@@ -61,7 +62,7 @@ class PlaneSession:
     @property
     def several_processes(self) -> bool:
         """Whether checks may use Ray actors, so that Ray must run before the plane opens."""
-        return LEVELS.index(self.level) >= LEVELS.index("functional")
+        return includes(self.level, "functional")
 
     def prepare(self) -> None:
         """Start Ray if checks use several processes; this takes rlconform's time."""

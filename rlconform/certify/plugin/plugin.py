@@ -46,7 +46,11 @@ from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome
 from rlconform.certify.target import resolve_target
 from rlconform.contract import ConfigError, load_requirements
 
-pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
+pytest_plugins = (
+    "rlconform.certify.plugin.options",
+    "rlconform.certify.plugin.fixtures",
+    "rlconform.certify.plugin.fault_fixtures",
+)
 
 #: Changes of arguments or results that a test process reports; a defect shows in many checks.
 MOST_CHANGES = 3
