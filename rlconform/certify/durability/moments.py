@@ -32,11 +32,14 @@ def after_claiming(claims: int = 3) -> Moment:
     return now
 
 
-def has_made(calls: int, since: float = 0.0) -> Moment:
-    """The moment when ``calls`` calls that began after ``since`` have ended, in whatever way."""
-    return lambda operations: sum(op.start > since and op.end is not None for op in operations) >= (
-        calls
-    )
+def has_made(calls: int, since: float = 0.0, well: bool = False) -> Moment:
+    """The moment when ``calls`` calls that began after ``since`` have ended; if ``well``, well."""
+
+    def now(operations: Sequence[Operation]) -> bool:
+        made = [op for op in operations if op.start > since and op.end is not None]
+        return sum(op.ok or not well for op in made) >= calls
+
+    return now
 
 
 def has_made_each(kinds: Sequence[Op], since: float) -> Moment:

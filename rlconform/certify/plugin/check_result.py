@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlconform.certify.concurrency.explain import HistoryViolation
-from rlconform.certify.concurrency.named_checkers import REPEATED
+from rlconform.certify.concurrency.named_checkers import CHECKERS, REPEATED
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.concurrency.race_script import race_script
 from rlconform.certify.isolation.remote_client import ProcessDied
@@ -162,7 +162,8 @@ def result_of(
     check = _TURN.sub("", result.id)  # the check's id without its turn
     origin = Origin(result.requirement, check, session.spec, session.config, seed)
     if isinstance(error, HistoryViolation):
-        evidence += f" ({REPEATED} {error.checker})"
+        if error.checker in CHECKERS:
+            evidence += f" ({REPEATED} {error.checker})"
         script = race_script(origin, error.race, evidence) if error.race else ""
         steps, at_once = error.lines, False
     else:

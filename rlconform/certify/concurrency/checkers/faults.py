@@ -1,6 +1,10 @@
-"""Checkers of runs with faults: late answers, and what was acknowledged after a process was lost.
+"""Checkers of runs with faults: late answers, lost acknowledgements, and calls that fail for good.
 
-The deadlines are those of the target, so each checker is made for them.
+    a read that raised                              shows
+    a ``LookupError``                               that the row was not there
+    a ``ConnectionError``, or any other error       nothing: the plane could not answer
+
+The deadlines are those of the target, so some checkers are made for them.
 """
 
 from __future__ import annotations
@@ -42,6 +46,36 @@ def unkept(since: float) -> Checker:
         return stale_reads(History([op for op in history.operations if op.start > since]))
 
     return unkept
+
+
+def among_answers(checker: Checker) -> Checker:
+    """Return the checker for a history without the reads that the plane could not answer."""
+
+    def answered(history: History) -> Iterator[Anomaly]:
+        return checker(History([op for op in history.operations if not _unanswered(op)]))
+
+    answered.__name__ = getattr(checker, "__name__", "")
+    return answered
+
+
+def _unanswered(op: Operation) -> bool:
+    return op.op == "get" and bool(op.error) and "LookupError" not in op.error_bases
+
+
+def never_well(since: float) -> Checker:
+    """Return a checker for callers of which no call that began after ``since`` worked."""
+
+    def never_well(history: History) -> Iterator[Anomaly]:
+        after: dict[str, list[Operation]] = {}
+        for op in history.operations:
+            if op.start > since and op.end is not None:
+                after.setdefault(op.who, []).append(op)
+        for who, made in after.items():
+            if not any(op.ok for op in made):
+                text = f"none of {who}'s {len(made)} calls after the fault worked: {made[-1].error}"
+                yield anomaly("refused", None, text, made[-1])
+
+    return never_well
 
 
 def untyped_errors(history: History, since: float) -> Sequence[Operation]:
