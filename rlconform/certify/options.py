@@ -38,6 +38,7 @@ class CertifyOptions:
     turns: int = 1  # times that the checks run, each from the next seed, until one is broken
     effort: float = 1.0  # share of the usual number of generated examples
     races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
+    large_rows: bool = False  # whether to try rows of gigabytes
     max_failures: int | None = None  # broken checks of MUSTs after which the run stops
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
@@ -55,4 +56,6 @@ class CertifyOptions:
             "-k": self.select,
         }
         given = {name: str(value) for name, value in values.items() if value not in {None, ""}}
-        return [*chain(*given.items()), *([] if self.races else ["--no-races"])]
+        flags = [] if self.races else ["--no-races"]
+        flags += ["--large-rows"] if self.large_rows else []
+        return [*chain(*given.items()), *flags]

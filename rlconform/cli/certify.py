@@ -37,6 +37,7 @@ EPILOG = (
     "rlconform certify\n\n"
     "rlconform certify --level functional\n\n"
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
+    "rlconform certify ray_store --level durability\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
     "rlconform certify my_adapter:TARGET --waivers waivers.toml --sign key.pem\n\n"
     "Exit codes: 0 certified, 1 not certified (or conditional, without --allow-deviations), "
@@ -82,6 +83,9 @@ def certify(
     max_failures: Annotated[
         int | None, typer.Option(help="Stop after this many broken checks of MUSTs.", min=1)
     ] = None,
+    large_rows: Annotated[
+        bool, typer.Option("--large-rows", help="Try rows of 2 and 4 GiB (LOAD-04, durability).")
+    ] = False,
     ray_address: RayAddress = None,
     sign: Annotated[
         Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
@@ -106,6 +110,7 @@ def certify(
             select,
             check_timeout,
             seed,
+            large_rows=large_rows,
             max_failures=1 if first else max_failures,
         )
         check_target_name(target, options.level)

@@ -23,7 +23,14 @@ from rlconform.contract.client import DataPlaneClient
 Level = Literal["unit", "functional", "e2e", "durability"]
 Isolation = Literal["test", "session", "process"]
 Capability = Literal[
-    "objects", "dtype_fp8", "dtype_complex", "cuda", "group_claims", "restart", "control"
+    "objects",
+    "dtype_fp8",
+    "dtype_complex",
+    "cuda",
+    "group_claims",
+    "restart",
+    "control",
+    "capacity",
 ]
 
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -69,8 +76,8 @@ class SmallPlane:
 
     Attributes:
         config: Keys that replace those of the run's configuration.
-        rows: Most rows that the plane then accepts, counting a put's row of a few fields as one.
-        row_bytes: Size of the rows that the check puts, so that they fill the plane.
+        rows: Most rows of ``row_bytes`` bytes that the plane then holds.
+        row_bytes: Size of the rows that the check puts, at least 256.
     """
 
     config: Mapping[str, Any]

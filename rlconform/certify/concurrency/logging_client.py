@@ -176,7 +176,7 @@ class LoggingClient:
     def claim(
         self, task: str, fields: Sequence[str], batch_size: int, wait_s: float = 0.0
     ) -> list[Any]:
-        """Claim, and wait up to ``wait_s`` for the rows; return the claimed ids that are strings."""
+        """Claim, waiting up to ``wait_s`` for rows; return the claimed ids that are strings."""
         claim = partial(
             self._client.claim_meta,
             task_name=task,

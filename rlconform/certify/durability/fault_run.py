@@ -33,7 +33,9 @@ from rlconform.contract import DataPlaneClient, Timeouts
 
 #: Seconds between two looks at a journal.
 _LOOK_S = 0.0005
-#: Times that a caller is stopped to see whether it is the moment, before the fault counts as missed.
+#: Seconds between two looks at the clock while callers work.
+_TURN_S = 0.05
+#: Times that a caller is stopped to see whether it is the moment, before the fault is missed.
 _TRIES = 400
 
 
@@ -151,6 +153,12 @@ class FaultRun:
                 return False
             time.sleep(_LOOK_S * 10)
         return True
+
+    def last(self, seconds: float) -> None:
+        """Let the callers work for ``seconds``, less if one of them ends early."""
+        due = time.monotonic() + seconds
+        while time.monotonic() < due and not any(caller.dead for caller in self.callers):
+            time.sleep(min(_TURN_S, seconds))
 
     def run(self, workload: Workload) -> None:
         """Run a workload that ends by itself in this process, to its end."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -113,6 +114,18 @@ class PlaneSession:
                 except Exception as error:
                     due = "the owner's client to close"
                     raise ContractViolation(due, error_text(error)) from error
+
+    @contextmanager
+    def reopened(self, changes: Mapping[str, Any]) -> Iterator[None]:
+        """Close the plane, and open it with changes of its configuration for the block."""
+        self.renew()
+        usual = self.config
+        self.config = {**(usual or self.target.config), **changes}
+        try:
+            yield
+        finally:
+            self.config = usual
+            self.renew()
 
     def close(self) -> None:
         """Close the plane, and Ray if this session started it."""
