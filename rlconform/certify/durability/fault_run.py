@@ -102,9 +102,7 @@ class FaultRun:
         pid = client.ask("its pid", 0.0, ClientActor.pid) if client else 0
         caller = Caller(who, workload, pid, JournalReader(path), handle, client)
         self.callers.append(caller)
-        handle.begin(
-            WorkloadSpec(workload, self._partition_id, who, number, self._seed, str(path))
-        )
+        handle.begin(WorkloadSpec(workload, self._partition_id, who, number, self._seed, str(path)))
         return caller
 
     # -- faults ------------------------------------------------------------------------------
@@ -179,6 +177,9 @@ class FaultRun:
                     caller.handle.stop()
             for caller in running:
                 self._collect(caller)
+            for caller in running:
+                if caller.client is not None:
+                    caller.client.end()
         finally:
             operations = [op for caller in self.callers for op in caller.operations]
             self._keep(operations)

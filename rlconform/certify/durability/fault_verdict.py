@@ -1,9 +1,9 @@
 """The verdict on a run with faults: pass, fail or indeterminate. Pure functions.
 
-    history ── checkers ──▶ anomalies ──▶ FAIL with the shortest
-    faults  ── missed? ───▶ INDETERMINATE: what should have been tried did not happen
-    callers ── silent after the last fault? ──▶ INDETERMINATE
-                                              else PASS
+history ── checkers ──▶ anomalies ──▶ FAIL with the shortest
+faults  ── missed? ───▶ INDETERMINATE: what should have been tried did not happen
+callers ── silent after the last fault? ──▶ INDETERMINATE
+                                          else PASS
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ def judge_faults(
         missed = ["no fault happened"]
     last = max((fault.end for fault in faults), default=0.0)
     heard = {op.who for op in history.operations if op.start > last and op.end is not None}
-    missed += [
-        f"{who} made no call after the last fault" for who in survivors if who not in heard
-    ]
+    missed += [f"{who} made no call after the last fault" for who in survivors if who not in heard]
     if missed:
         return FaultVerdict(FaultAnswer.INDETERMINATE, "; ".join(missed))
     counts = Counter(op.outcome for op in history.operations)

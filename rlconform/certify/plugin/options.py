@@ -32,9 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--check-timeout", type=float, default=None, help="seconds per check, not the target's"
     )
-    group.addoption(
-        "--large-rows", action="store_true", help="try rows of gigabytes (LOAD-04)"
-    )
+    group.addoption("--large-rows", action="store_true", help="try rows of gigabytes (LOAD-04)")
     group.addoption("--requirements", default="", help="only checks of these ids, by commas")
     group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
     group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")

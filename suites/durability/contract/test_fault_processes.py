@@ -23,9 +23,9 @@ from rlconform.certify.concurrency.explain import operation_line
 from rlconform.certify.concurrency.operation import Op
 from rlconform.certify.concurrency.workloads import Claimer
 from rlconform.certify.durability.callers import AllCalls, EndlessProducer, WaitingClaims
-from rlconform.certify.durability.fault_run import Caller, FaultRun
+from rlconform.certify.durability.fault_run import FaultRun
 from rlconform.certify.durability.fault_verdict import expect_durable, judge_faults
-from rlconform.certify.durability.moments import has_made, has_made_each
+from rlconform.certify.durability.moments import during, has_made, has_made_each
 from rlconform.certify.durability.nemeses import (
     CloseConnections,
     Kill,
@@ -78,23 +78,22 @@ def test_a_killed_controller_is_an_error_in_time(
     kill(faults, "controller", control().controller_pids(), target.timeouts.operation)
 
 
-def stop_and_slow(faults: FaultRun, role: str, pid: int, target: Target, *after: Caller) -> None:
-    """Stop the process, then slow it; nobody may lose or double a row."""
-    pause_s = min(target.timeouts.operation / 2, 6.0)
-    for nemesis in (Stop(pause_s), Slow(pause_s / 2)):
-        fault, *_ = faults.strike(role, pid, nemesis)
-        faults.until(has_made(AFTER, since=fault.end, well=True), *after)
+def pause_s(target: Target) -> float:
+    """Return how long a process is stopped: longer than a heartbeat, shorter than a deadline."""
+    return min(target.timeouts.operation / 2, 6.0)
 
 
 @requirement("FAULT-05", patience=300)
-@pytest.mark.parametrize("role", ["producer", "consumer"])
+@pytest.mark.parametrize("role", ["consumer", "producer"])
 def test_a_stopped_caller_disturbs_no_other(faults: FaultRun, target: Target, role: str) -> None:
     consumer = Claimer(reads=("x", "y"), idle_s=0.01)
     producer = EndlessProducer(fields=("x", "y"))
     callers = faults.start(producer, producer, consumer, consumer)
     faults.until(has_made(BEFORE), *callers)
-    victim = callers[0] if role == "producer" else callers[2]
-    stop_and_slow(faults, role, victim.pid, target, *callers)
+    victim, kind = (callers[0], "put") if role == "producer" else (callers[2], "claim")
+    for nemesis in (Stop(pause_s(target)), Slow(pause_s(target) / 2)):
+        fault = faults.strike_at(victim, during(kind), nemesis, role)
+        faults.until(has_made(AFTER, since=fault.end, well=True), *callers)
     history = faults.finish()
     checkers = (hung, *ROWS, stale_reads, *CLAIMS, lost, refused)
     expect_durable(judge_faults(history, faults.faults, faults.survivors(), checkers), history)
@@ -114,7 +113,9 @@ def test_a_stopped_process_of_the_plane_loses_nothing(
         faults.start_here(EndlessProducer()),
     ]
     faults.until(has_made(BEFORE), *callers)
-    stop_and_slow(faults, role, pids[0], target, *callers)
+    for nemesis in (Stop(pause_s(target)), Slow(pause_s(target) / 2)):
+        fault, *_ = faults.strike(role, pids[0], nemesis)
+        faults.until(has_made(AFTER, since=fault.end, well=True), *callers)
     history = faults.finish()
     deadlines = (hung, late(target.timeouts.operation), never_well(faults.faults[-1].end))
     checkers = (*deadlines, *ROWS, *CLAIMS, *KEPT)
