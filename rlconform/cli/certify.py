@@ -105,7 +105,7 @@ def certify(
     try:
         options = CertifyOptions(
             target,
-            _read_config(config),
+            read_config(config),
             _level(level),
             select,
             check_timeout,
@@ -142,7 +142,8 @@ def certify(
     raise typer.Exit(certificate.conclusion.exit_code)
 
 
-def _read_config(path: Path | None) -> dict[str, Any]:
+def read_config(path: Path | None) -> dict[str, Any]:
+    """Read a target's YAML file; an empty mapping without one."""
     if path is None:
         return {}
     try:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from tensordict import TensorDict
@@ -66,6 +67,8 @@ class LoggingClient:
         self._client, self._partition_id = client, partition_id
         self._version = number * _VERSIONS
         self._operations: list[Operation] = []
+        self._granted: SimpleQueue[list[str]] = SimpleQueue()
+        self._made = 0  # calls
         self._stop = threading.Event()
         self._given_up = False
 
@@ -84,6 +87,17 @@ class LoggingClient:
         """Let the workload make no more calls; otherwise it might never end."""
         self._given_up = True
         self._stop.set()
+
+    def drain(self) -> list[Operation]:
+        """Return the calls so far, and forget those that have ended: a long run has millions."""
+        calls = self.operations  # only its end grows meanwhile, and the last call's state changes
+        ended = [op for op in calls if op.end is not None]
+        del self._operations[: len(ended)]
+        return calls
+
+    def grant(self, ids: list[str]) -> None:
+        """Let the workload put these ids."""
+        self._granted.put(ids)
 
     def overdue(self, seconds: float) -> bool:
         """Whether the call under way has taken longer than ``seconds``."""
@@ -122,6 +136,13 @@ class LoggingClient:
             if pause_s:
                 self.pause(pause_s)
         self.wait_for_stop()
+
+    def take_granted(self) -> list[str]:
+        """Return the ids that were granted since the last call."""
+        ids: list[str] = []
+        while not self._granted.empty():
+            ids += self._granted.get()
+        return ids
 
     def pause(self, seconds: float) -> None:
         """Wait for ``seconds``, or until the leading workloads have ended."""
@@ -234,7 +255,8 @@ class LoggingClient:
         """
         if self._given_up:
             raise WorkloadStopped(f"{kind} of {self.who}")
-        index = len(self._operations)
+        index = self._made
+        self._made += 1
         op = Operation(who=self.who, op=kind, start=time.monotonic(), **known)
         self._operations.append(op)
         self._note(index, op)
@@ -250,7 +272,7 @@ class LoggingClient:
                 done = replace(done, **result_of(returned))
             except (ContractViolation, AttributeError, TypeError) as error:
                 done = replace(done, error=f"{shorten(repr(returned), 80)}: {_error_text(error)}")
-        self._operations[index] = done
+        self._operations[-1] = done  # a workload makes one call at a time
         self._note(index, done)
         self.refusals += bool(done.error) and done.op != "get"
         return done

@@ -79,6 +79,25 @@ class WorkloadThread:
         if self._log is not None:
             self._log.stop()
 
+    def drain(self) -> list[Operation]:
+        """Return the calls since the last ``drain``; a call under way has no end, and comes again.
+
+        An error of the workload itself is raised here.
+        """
+        if self._traceback:
+            raise RuntimeError(f"a workload raised:\n{self._traceback}")
+        return self._log.drain() if self._log is not None else []
+
+    def grant(self, ids: list[str]) -> None:
+        """Let the workload put these ids."""
+        if self._log is not None:
+            self._log.grant(ids)
+
+    @property
+    def running(self) -> bool:
+        """Whether the workload has not ended."""
+        return self._thread.is_alive()
+
     def give_up(self) -> None:
         """Let the workload make no call after the call under way; don't wait for it to end."""
         if self._log is not None:

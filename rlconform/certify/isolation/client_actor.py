@@ -16,6 +16,7 @@ from rlconform._preload import preload
 from rlconform.contract import DataPlaneClient, Target
 
 if TYPE_CHECKING:
+    from rlconform.certify.concurrency.operation import Operation
     from rlconform.certify.concurrency.workload_thread import (
         WorkloadResult,
         WorkloadSpec,
@@ -90,6 +91,15 @@ class ClientActor:
     def stop(self, who: str) -> None:
         """Ask the workload to end."""
         self._workloads[who].stop()
+
+    def drain(self, who: str) -> tuple[list[Operation], bool]:
+        """Return the workload's calls since the last ``drain``, and whether it still runs."""
+        running = self._workloads[who].running
+        return self._workloads[who].drain(), running
+
+    def grant(self, who: str, ids: list[str]) -> None:
+        """Let the workload put these ids."""
+        self._workloads[who].grant(ids)
 
     def give_up(self, who: str) -> None:
         """Forbid the workload ``who`` to make more calls, if there is such a workload."""
