@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,8 @@ import typer
 from rich.markup import escape
 
 from rlconform._exit_codes import ExitCode
+from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_worker_server
+from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.cli.certify import read_config
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
@@ -46,6 +49,8 @@ def soak(
     try:
         block = read_config(config)
         check_writable(out)
+        if find_spec("ray"):  # before torch is loaded: a fork has only the thread that forks
+            start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
         from rlconform.soak.dashboard import Dashboard  # noqa: PLC0415 - imports torch
         from rlconform.soak.report import write_soak  # noqa: PLC0415
         from rlconform.soak.run import SoakOptions, SoakRun  # noqa: PLC0415

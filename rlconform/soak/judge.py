@@ -1,8 +1,8 @@
 """The verdict on a soak run: pass, fail or indeterminate. Pure functions.
 
-    rows       anything lost, doubled, torn, wrong, refused or without an answer      fails
-    growth     a process that grows steadily, by more than it may over the run        fails
-    time       too few samples of a process, or rows, to tell                         indeterminate
+rows       anything lost, doubled, torn, wrong, refused or without an answer      fails
+growth     a process that grows steadily, by more than it may over the run        fails
+time       too few samples of a process, or rows, to tell                         indeterminate
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ class Plot:
 
 
 def plot(
-    title: str, caption: str, unit: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+    title: str,
+    caption: str,
+    unit: str,
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
 ) -> Plot:
     """Return a plot of each line's seconds and values; the axis begins at 0."""
     most = max((max(y) for _, y in lines.values() if y), default=0.0)

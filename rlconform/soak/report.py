@@ -45,9 +45,7 @@ def plots(state: SoakState) -> list[Plot]:
         one.name: (one.seconds, [held / (1 << 20) for held in one.bytes_held])
         for one in state.processes
     }
-    opened = {
-        one.name: (one.seconds, list(map(float, one.descriptors))) for one in state.processes
-    }
+    opened = {one.name: (one.seconds, list(map(float, one.descriptors))) for one in state.processes}
     return [
         plot(
             "Calls per second",

@@ -12,7 +12,9 @@ from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.claims import duplicated, lost, null_ids, phantoms
 from rlconform.certify.concurrency.checkers.faults import (
     among_answers,
+    blind_clears,
     late,
+    malformed,
     never_well,
     unkept,
     untyped_errors,
@@ -42,7 +44,7 @@ Control = Callable[[], PlaneControl]
 KINDS: tuple[Op, ...] = ("put", "get", "claim", "status", "clear")
 #: Calls that each caller makes before the first fault, and after the last one.
 BEFORE, AFTER = 10, 12
-ROWS = (wrong_rows, unwritten, among_answers(torn))
+ROWS = (wrong_rows, malformed, unwritten, among_answers(torn))
 KEPT = (among_answers(stale_reads), lost)
 CLAIMS = (null_ids, duplicated, phantoms)
 
@@ -56,7 +58,8 @@ def kill(faults: FaultRun, role: str, pids: Sequence[int], operation_s: float) -
     faults.until(has_made_each(KINDS, since=fault.end), *callers)
     faults.until(has_made(1, since=fault.end), waiting)
     history = faults.finish()
-    checkers = (hung, late(operation_s), *ROWS, *CLAIMS, unkept(fault.end))
+    blind = (unkept(fault.end), blind_clears(fault.end))
+    checkers = (hung, late(operation_s), *ROWS, *CLAIMS, *blind)
     expect_durable(judge_faults(history, faults.faults, faults.survivors(), checkers), history)
     for op in untyped_errors(history, fault.start)[:1]:
         due = "a ConnectionError, TimeoutError, OSError or DataPlaneError after a process was lost"

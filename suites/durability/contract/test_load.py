@@ -1,10 +1,8 @@
-"""LOAD-01, LOAD-03 and CLEAR-06 at length: many rows, many calls, and what grows with them."""
+"""LOAD-01 and LOAD-03: many rows, many calls, and what grows with them."""
 
 from __future__ import annotations
 
 import time
-
-import torch
 
 from rlconform.certify.assertions.expect import expect
 from rlconform.certify.concurrency.checkers.calls import hung, refused
@@ -14,11 +12,10 @@ from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workloads import Claimer
 from rlconform.certify.durability.callers import EndlessProducer
-from rlconform.certify.durability.cost_growth import growth, lower_quartile, slower
+from rlconform.certify.durability.cost_growth import lower_quartile, slower
 from rlconform.certify.durability.fault_run import FaultRun
 from rlconform.certify.durability.fault_verdict import Indeterminate
 from rlconform.certify.durability.moments import has_made
-from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
@@ -30,8 +27,6 @@ RUNS_S = (1.5, 10.5)
 ROUNDS, ROWS, COMPARED = 240, 32, 24
 #: LOAD-03: how many times the first claims the last ones may cost, and seconds more.
 TIMES, EXTRA_S = 3.0, 0.002
-#: CLEAR-06: cycles, those between two looks, and the bytes that a cycle puts.
-CYCLES, EACH, CYCLE_BYTES = 300, 10, 4 << 20
 
 
 @requirement("LOAD-01", patience=300)
@@ -76,29 +71,4 @@ def test_a_claim_costs_the_same_after_many_rows(part: PartitionUnderTest) -> Non
         f"a claim to cost about the same after {len(took) * ROWS} rows as at first, "
         f"{1000 * before:.1f} ms",
         f"{1000 * after:.1f} ms",
-    )
-
-
-@requirement("CLEAR-06", patience=300)
-def test_memory_stays_bounded_over_many_cycles(part: PartitionUnderTest) -> None:
-    """A leak too small for 50 cycles shows in the slope of hundreds."""
-    rows = torch.ones(16, CYCLE_BYTES // 16, dtype=torch.uint8)
-    cycles: list[float] = []
-    held: list[float] = []
-    for number in part.rounds(CYCLES):
-        ids = [f"c{number}_{row}" for row in range(len(rows))]
-        part.put(ids, x=rows)
-        expect_ids(part.claim(batch_size=len(ids)), ids, "rows of the cycle")
-        part.clear(ids)
-        if number % EACH == 0:
-            cycles.append(number)
-            held.append(plane_bytes())
-    found = growth(cycles, held)
-    if found is None:
-        raise Indeterminate(f"indeterminate: time for {len(cycles) * EACH} cycles only")
-    expect(
-        found.over(50) < 2 * CYCLE_BYTES,
-        f"50 cycles of {CYCLE_BYTES >> 20} MiB to grow the plane by less than "
-        f"{2 * CYCLE_BYTES >> 20} MiB",
-        f"{found.over(50) / (1 << 20):.1f} MiB, from the slope over {cycles[-1]:.0f} cycles",
     )

@@ -59,7 +59,33 @@ def among_answers(checker: Checker) -> Checker:
 
 
 def _unanswered(op: Operation) -> bool:
-    return op.op == "get" and bool(op.error) and "LookupError" not in op.error_bases
+    return op.op == "get" and bool(op.error_bases) and "LookupError" not in op.error_bases
+
+
+def malformed(history: History) -> Iterator[Anomaly]:
+    """Find reads that returned something that is no batch of rows, in place of an error."""
+    for read in history.of("get"):
+        if read.error and not read.error_bases:
+            text = f"{read.who} read {read.ids[0]!r} and got {read.error}"
+            yield anomaly("wrong-row", read.ids[0], text, read)
+
+
+def blind_clears(since: float) -> Checker:
+    """Return a checker for clears acknowledged after ``since`` to a caller whose puts all failed.
+
+    The plane can't know that the rows are gone: the next put of an id meets the old bytes.
+    """
+
+    def blind_clears(history: History) -> Iterator[Anomaly]:
+        after = [op for op in history.operations if op.start > since and op.end is not None]
+        working = {op.who for op in after if op.op == "put" and op.ok}
+        failing = {op.who for op in after if op.op == "put"} - working
+        for op in after:
+            if op.op == "clear" and op.ok and op.who in failing:
+                text = f"{op.who}'s clear reported success on a plane that refuses its puts"
+                yield anomaly("stale-read", op.ids[0] if op.ids else None, text, op)
+
+    return blind_clears
 
 
 def never_well(since: float) -> Checker:
