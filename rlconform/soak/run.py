@@ -4,7 +4,7 @@
     parent ◀── drain ── calls that have ended            every ``_TURN_S`` seconds
            ──▶ Ledger ── freed ids ──▶ grant ──▶ producers
            ──▶ samples of each process, once per interval
-    at the end: stop producers and readers; when they have ended, stop claimers, which empty the plane
+    at the end: stop producers and readers; when they have ended, stop claimers, which empty it
 
 Only the parent waits, and only with deadlines. A call without an answer in its time is a failure,
 and so is a process that ended.

@@ -22,10 +22,12 @@ def during(kind: Op, after: int = 3) -> Moment:
 
 
 def after_claiming(claims: int = 3) -> Moment:
-    """The moment when the last of ``claims`` claims that gave rows has returned."""
+    """The moment when the last of ``claims`` claims that gave all rows asked for has returned."""
 
     def now(operations: Sequence[Operation]) -> bool:
-        given = [op for op in operations if op.op == "claim" and op.ok and op.ids]
+        given = [
+            op for op in operations if op.op == "claim" and op.ok and 0 < op.asked <= len(op.ids)
+        ]
         rest = operations[operations.index(given[-1]) + 1 :] if given else ()
         return len(given) >= claims and all(op.op == "get" for op in rest)
 

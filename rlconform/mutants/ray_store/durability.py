@@ -181,7 +181,7 @@ class FullPlaneDropsOldest(RayStoreClient):
 
 @durability_mutant("LOAD-03", evidence="a claim to cost about the same")
 class ClaimSearchesHistory(RayStoreClient):
-    """Looks for each claimed row in a list of all rows that were ever claimed."""
+    """Compares each claimed row with every row that was ever claimed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -189,6 +189,7 @@ class ClaimSearchesHistory(RayStoreClient):
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
-        new = [sample_id for sample_id in meta.sample_ids if sample_id not in self._history]
-        self._history += new
+        for sample_id in meta.sample_ids:
+            assert not sum(sample_id == known for known in self._history)
+        self._history += meta.sample_ids
         return meta
