@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rlconform.certify.durability.cost_growth import Growth, growth
-from rlconform.soak.ledger import Ledger
+from rlconform.certify.durability.cost_growth import Trend, growth
+from rlconform.soak.ledger import SoakLedger
 from rlconform.soak.samples import ProcessSeries
 
 #: What a process may grow by over a run, however short: buffers that it fills, in bytes and
@@ -53,7 +53,10 @@ class SoakVerdict:
 
 
 def judge_soak(
-    ledger: Ledger, processes: Sequence[ProcessSeries], seconds: float, notes: Sequence[str] = ()
+    ledger: SoakLedger,
+    processes: Sequence[ProcessSeries],
+    seconds: float,
+    notes: Sequence[str] = (),
 ) -> SoakVerdict:
     """Judge a run of ``seconds``; ``notes`` say what kept it from being a whole run."""
     judged = [judge_process(series) for series in processes]
@@ -97,6 +100,6 @@ def judge_process(series: ProcessSeries) -> ProcessJudgement | None:
     return ProcessJudgement(series.name, grown, more, bool(leaks), text)
 
 
-def _leaks(found: Growth, grown: float, free: float) -> bool:
+def _leaks(found: Trend, grown: float, free: float) -> bool:
     allowed = max(free, FREE_SHARE * found.typical)
     return grown > allowed and found.share_rising > STEADY

@@ -1,4 +1,4 @@
-"""``Ledger``: what happened to each row of a soak run, from the calls of all callers.
+"""``SoakLedger``: what happened to each row of a soak run, from the calls of all callers.
 
 A row's life, which begins again when its id is granted again::
 
@@ -21,7 +21,7 @@ _MOST_TEXTS = 20
 
 
 @dataclass
-class RowState:
+class SoakRow:
     """The last version of an id that was put, and the last one that a claimer took; 0 for none."""
 
     put: int = 0
@@ -30,10 +30,10 @@ class RowState:
 
 
 @dataclass
-class Ledger:
+class SoakLedger:
     """Takes calls in and keeps what they mean for the rows."""
 
-    rows: dict[str, RowState] = field(default_factory=dict)
+    rows: dict[str, SoakRow] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)  # by kind
     texts: list[str] = field(default_factory=list)
     delivered: int = 0  # rows that were taken with the right bytes
@@ -98,8 +98,8 @@ class Ledger:
             self.delivered += 1
         row.taken = max(row.taken, version)
 
-    def _row(self, sample_id: str) -> RowState:
-        return self.rows.setdefault(sample_id, RowState())
+    def _row(self, sample_id: str) -> SoakRow:
+        return self.rows.setdefault(sample_id, SoakRow())
 
     def _problem(self, kind: str, text: str) -> None:
         self.problems[kind] += 1

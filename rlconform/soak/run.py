@@ -2,7 +2,7 @@
 
     parent ── begin ──▶ callers: threads on a plane of one process, else an actor each
     parent ◀── drain ── calls that have ended            every ``_TURN_S`` seconds
-           ──▶ Ledger ── freed ids ──▶ grant ──▶ producers
+           ──▶ SoakLedger ── freed ids ──▶ grant ──▶ producers
            ──▶ samples of each process, once per interval
     at the end: stop producers and readers; when they have ended, stop claimers, which empty it
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from rlconform.certify.target import resolve_target
 from rlconform.contract import DataPlaneClient, Timeouts
 from rlconform.soak.callers import FIELDS, TASK, SoakClaimer, SoakProducer, SoakReader
 from rlconform.soak.judge import SoakVerdict, judge_soak
-from rlconform.soak.ledger import Ledger
+from rlconform.soak.ledger import SoakLedger
 from rlconform.soak.samples import CallRates, ProcessSeries, series_of
 
 #: Seconds between two drains, and the most samples of a run.
@@ -96,7 +96,7 @@ class SoakState:
     options: SoakOptions
     target: dict[str, str]
     seconds: float = 0.0
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: SoakLedger = field(default_factory=SoakLedger)
     rates: CallRates = field(default_factory=CallRates)
     processes: list[ProcessSeries] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -146,7 +146,7 @@ class SoakRun:
             num_samples=len(every),
             consumer_tasks=[TASK],
         )
-        workloads = [
+        workloads: list[SoakProducer | SoakClaimer | SoakReader] = [
             *[SoakProducer()] * self._options.producers,
             *[SoakClaimer()] * self._options.claimers,
             *[SoakReader(tuple(every))] * self._options.readers,
@@ -166,7 +166,7 @@ class SoakRun:
 
     def _handles(
         self, owner: DataPlaneClient, count: int
-    ) -> tuple[list[SoakThread] | list[RemoteWorkload], list[int]]:
+    ) -> tuple[Sequence[SoakHandle], list[int]]:
         """Return a handle for each caller, and the pids of those in other processes."""
         if not self._session.several_processes:
             return [SoakThread(owner) for _ in range(count)], []

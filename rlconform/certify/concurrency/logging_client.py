@@ -198,13 +198,14 @@ class LoggingClient:
         self, task: str, fields: Sequence[str], batch_size: int, wait_s: float = 0.0
     ) -> list[Any]:
         """Claim, waiting up to ``wait_s`` for rows; return the claimed ids that are strings."""
+        waiting: dict[str, Any] = {"timeout_s": wait_s} if wait_s else {}
         claim = partial(
             self._client.claim_meta,
             task_name=task,
             required_fields=list(fields),
             batch_size=batch_size,
             blocking=wait_s > 0,
-            **({"timeout_s": wait_s} if wait_s else {}),
+            **waiting,
         )
         known = {"task": task, "asked": batch_size, "fields": tuple(fields), "waits": wait_s}
         ids = self._log("claim", claim, _claimed, **known).ids

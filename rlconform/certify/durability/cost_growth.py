@@ -12,7 +12,7 @@ _MOST_PAIRED = 200
 
 
 @dataclass(frozen=True)
-class Growth:
+class Trend:
     """A slope, and what it is taken from."""
 
     per_unit: float  # growth per unit of x, by Theil and Sen: a few outliers don't matter
@@ -24,7 +24,7 @@ class Growth:
         return self.per_unit * span
 
 
-def growth(x: Sequence[float], y: Sequence[float], skip: float = 1 / 3) -> Growth | None:
+def growth(x: Sequence[float], y: Sequence[float], skip: float = 1 / 3) -> Trend | None:
     """Return the growth of y with x, without the first ``skip`` share of the samples.
 
     What a process allocates once, early in a run, is no leak. ``None`` for fewer than six samples.
@@ -36,7 +36,7 @@ def growth(x: Sequence[float], y: Sequence[float], skip: float = 1 / 3) -> Growt
         return None
     slopes = [(d - b) / (c - a) for (a, b), (c, d) in combinations(pairs, 2) if c > a]
     rising = sum(slope > 0 for slope in slopes) / len(slopes)
-    return Growth(median(slopes), median(value for _, value in pairs), rising)
+    return Trend(median(slopes), median(value for _, value in pairs), rising)
 
 
 def lower_quartile(seconds: Sequence[float]) -> float:

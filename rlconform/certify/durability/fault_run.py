@@ -24,8 +24,8 @@ from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_runner import WorkloadHandle
 from rlconform.certify.concurrency.workload_thread import WorkloadSpec, WorkloadThread
 from rlconform.certify.concurrency.workloads import Workload
-from rlconform.certify.durability.moments import Moment
-from rlconform.certify.durability.nemeses import Fault, Kill, Nemesis, held
+from rlconform.certify.durability.moments import Moment, typical_s
+from rlconform.certify.durability.nemeses import ProcessFault, Kill, Nemesis, held
 from rlconform.certify.isolation.actor_pool import ActorPool
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
@@ -77,7 +77,7 @@ class FaultRun:
         self._pool, self._owner, self._partition_id = pool, owner, partition_id
         self._timeouts, self._seed, self._folder, self._keep = timeouts, seed, folder, keep
         self.callers: list[Caller] = []
-        self.faults: list[Fault] = []
+        self.faults: list[ProcessFault] = []
 
     # -- callers -----------------------------------------------------------------------------
 
@@ -107,32 +107,38 @@ class FaultRun:
 
     # -- faults ------------------------------------------------------------------------------
 
-    def strike_at(self, caller: Caller, moment: Moment, nemesis: Nemesis, role: str) -> Fault:
-        """Wait for the caller's moment, and strike it then; it is stopped while the check looks."""
+    def strike_at(
+        self, caller: Caller, moment: Moment, nemesis: Nemesis, role: str, into: float = 0.0
+    ) -> ProcessFault:
+        """Wait for the caller's moment, and strike it then; it is stopped while the check looks.
+
+        The strike comes ``into`` the call under way, a share of what such calls usually take.
+        """
         due = time.monotonic() + self._patience_s
         tries = 0
         while time.monotonic() < due and tries < _TRIES:
             if moment(caller.journal.poll()):
                 tries += 1
+                time.sleep(into * typical_s(caller.journal.poll()))
                 with held(caller.pid):
                     if moment(caller.journal.poll()):
                         return self._struck(nemesis, role, caller.pid, caller)
             time.sleep(_LOOK_S)
         now = time.monotonic()
         missed = f"the moment for {role} did not come in {self._patience_s:g} s and {tries} tries"
-        return self._add(Fault("missed", role, caller.pid, now, now, missed))
+        return self._add(ProcessFault("missed", role, caller.pid, now, now, missed))
 
-    def strike(self, role: str, pid: int, *nemeses: Nemesis) -> list[Fault]:
+    def strike(self, role: str, pid: int, *nemeses: Nemesis) -> list[ProcessFault]:
         """Strike a process of the plane, or a caller at any moment."""
         return [self._struck(nemesis, role, pid, None) for nemesis in nemeses]
 
-    def _struck(self, nemesis: Nemesis, role: str, pid: int, caller: Caller | None) -> Fault:
+    def _struck(self, nemesis: Nemesis, role: str, pid: int, caller: Caller | None) -> ProcessFault:
         fault = nemesis.strike(role, pid)
         if isinstance(nemesis, Kill) and caller is not None and caller.client is not None:
             caller.dead = caller.client.died = True
         return self._add(fault)
 
-    def _add(self, fault: Fault) -> Fault:
+    def _add(self, fault: ProcessFault) -> ProcessFault:
         self.faults.append(fault)
         return fault
 

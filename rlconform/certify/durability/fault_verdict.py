@@ -16,7 +16,7 @@ from enum import StrEnum
 from rlconform.certify.concurrency.anomaly import Anomaly, Checker, shortest_first
 from rlconform.certify.concurrency.explain import HistoryViolation
 from rlconform.certify.concurrency.history import History
-from rlconform.certify.durability.nemeses import Fault
+from rlconform.certify.durability.nemeses import ProcessFault
 from rlconform.certify.recording.recorder import Skipped
 
 
@@ -44,7 +44,7 @@ class Indeterminate(Skipped):
 
 def judge_faults(
     history: History,
-    faults: Sequence[Fault],
+    faults: Sequence[ProcessFault],
     survivors: Sequence[str],
     checkers: Sequence[Checker],
 ) -> FaultVerdict:

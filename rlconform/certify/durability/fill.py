@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.scenarios.labeled_rows import labeled_column, labeled_rows
@@ -49,7 +50,7 @@ def fill(part: PartitionUnderTest, row_bytes: int, most: int) -> Filled:
     accepted: list[str] = []
     while len(accepted) < most:
         ids = [f"f{len(accepted) + n}" for n in range(ROWS)]
-        put = BackgroundCall(lambda ids=ids: put_wide(part, ids, row_bytes), "a put")
+        put = BackgroundCall(partial(put_wide, part, ids, row_bytes), "a put")
         try:
             if not put.returned_within(part.timeouts.operation):
                 return Filled(accepted, ids, waiting=put)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from rlconform.certify.concurrency.operation import Op, Operation
 
@@ -19,6 +20,14 @@ def during(kind: Op, after: int = 3) -> Moment:
         return done >= after and last is not None and last.op == kind and last.end is None
 
     return now
+
+
+def typical_s(operations: Sequence[Operation]) -> float:
+    """Return how long calls like the last one usually take, in seconds; 0.0 if none has ended."""
+    kind = operations[-1].op if operations else None
+    return median(
+        [op.end - op.start for op in operations if op.op == kind and op.end is not None] or [0.0]
+    )
 
 
 def after_claiming(claims: int = 3) -> Moment:

@@ -5,7 +5,7 @@
     Slow      SIGSTOP, SIGCONT in turn, so that the process gets a tenth of its time
     CloseConnections   the kernel resets the process's connections (``ss -K``)
 
-A nemesis runs in the check's own thread and returns a ``Fault``, which says what was done and when.
+A nemesis runs in the check's own thread and returns a ``ProcessFault``, which says what was done and when.
 Whatever happens, a stopped process continues before the nemesis returns.
 """
 
@@ -31,7 +31,7 @@ _LOOK_S = 0.002
 
 
 @dataclass(frozen=True)
-class Fault:
+class ProcessFault:
     """What happened to a process, on the clock of the histories (``time.monotonic()``)."""
 
     kind: str
@@ -48,7 +48,7 @@ class Fault:
 class Nemesis(Protocol):
     """Does something to a process."""
 
-    def strike(self, role: str, pid: int) -> Fault:
+    def strike(self, role: str, pid: int) -> ProcessFault:
         """Do it, undo what can be undone, and return what was done."""
 
 
@@ -56,7 +56,7 @@ class Nemesis(Protocol):
 class Kill:
     """Kills the process, which gets no chance to clean up."""
 
-    def strike(self, role: str, pid: int) -> Fault:
+    def strike(self, role: str, pid: int) -> ProcessFault:
         start, missed = time.monotonic(), ""
         try:
             process = psutil.Process(pid)
@@ -65,7 +65,7 @@ class Kill:
                 missed = f"{role} was not gone {_GONE_S:g} s after SIGKILL"
         except (psutil.NoSuchProcess, ProcessLookupError):
             missed = f"{role} had ended before it was to be killed"
-        return Fault("killed", role, pid, start, time.monotonic(), missed)
+        return ProcessFault("killed", role, pid, start, time.monotonic(), missed)
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Stop:
 
     seconds: float
 
-    def strike(self, role: str, pid: int) -> Fault:
+    def strike(self, role: str, pid: int) -> ProcessFault:
         start = time.monotonic()
         with _stopped(pid):
             time.sleep(self.seconds)  # it is the fault itself: nothing is awaited
-        return Fault("stopped", role, pid, start, time.monotonic(), _ended(role, pid))
+        return ProcessFault("stopped", role, pid, start, time.monotonic(), _ended(role, pid))
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,15 @@ class Slow:
 
     seconds: float
 
-    def strike(self, role: str, pid: int) -> Fault:
+    def strike(self, role: str, pid: int) -> ProcessFault:
         start = time.monotonic()
         while time.monotonic() - start < self.seconds:
             with _stopped(pid):
                 time.sleep(_TURN_S * (1 - _SHARE))
             time.sleep(_TURN_S * _SHARE)
-        return Fault("ten times slower", role, pid, start, time.monotonic(), _ended(role, pid))
+        return ProcessFault(
+            "ten times slower", role, pid, start, time.monotonic(), _ended(role, pid)
+        )
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,13 @@ class CloseConnections:
 
     seconds: float
 
-    def strike(self, role: str, pid: int) -> Fault:
+    def strike(self, role: str, pid: int) -> ProcessFault:
         start, closed = time.monotonic(), 0
         while time.monotonic() - start < self.seconds:
             closed += _close_connections(pid)
             time.sleep(_TURN_S)
         missed = "" if closed else f"{role} had no TCP connection, or the kernel closed none"
-        return Fault("cut off", role, pid, start, time.monotonic(), missed)
+        return ProcessFault("cut off", role, pid, start, time.monotonic(), missed)
 
 
 def why_not_close_connections() -> str:

@@ -30,7 +30,8 @@ def test_rows_of_killed_producers_are_whole_or_absent(faults: FaultRun) -> None:
         producer, producer, producer, producer, Claimer(reads=FIELDS, idle_s=0.01)
     )
     for number, victim in enumerate(victims):
-        faults.strike_at(victim, during("put", after=2 + number), Kill(), "producer")
+        share = number / len(victims)  # some die early in the put, others late
+        faults.strike_at(victim, during("put", after=3), Kill(), "producer", into=share)
     last = faults.faults[-1].end
     faults.until(has_made(AFTER, since=last), staying, consumer)
     cut_off = [i for victim in victims for i in victim.journal.poll()[-1].ids]

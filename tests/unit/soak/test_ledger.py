@@ -9,7 +9,7 @@ import pytest
 
 from rlconform.certify.concurrency.operation import Operation, Value
 from rlconform.soak.judge import SoakAnswer, judge_process, judge_soak
-from rlconform.soak.ledger import Ledger
+from rlconform.soak.ledger import SoakLedger
 from rlconform.soak.plot import plot
 from rlconform.soak.samples import CallRates, ProcessSeries
 
@@ -27,8 +27,8 @@ def cleared(row: str = "p0_0") -> Operation:
     return Operation(who="claimer1", op="clear", start=4, end=5, ids=(row,))
 
 
-def fed(*operations: Operation, drained: bool = True) -> Ledger:
-    ledger = Ledger()
+def fed(*operations: Operation, drained: bool = True) -> SoakLedger:
+    ledger = SoakLedger()
     for op in operations:
         ledger.feed(op, op.who[:-1])
     ledger.close(drained)
@@ -76,7 +76,7 @@ def test_a_reader_may_miss_a_cleared_row_and_nobody_else_may() -> None:
 
 
 def test_a_clear_frees_its_ids_and_an_interrupted_run_loses_nothing() -> None:
-    ledger = Ledger()
+    ledger = SoakLedger()
     assert ledger.feed(put(1), "producer") == []
     assert ledger.in_flight == 1
     assert ledger.feed(cleared(), "claimer") == ["p0_0"]
@@ -85,7 +85,7 @@ def test_a_clear_frees_its_ids_and_an_interrupted_run_loses_nothing() -> None:
 
 
 def test_a_call_without_an_answer_counts_once() -> None:
-    ledger = Ledger()
+    ledger = SoakLedger()
     for _ in range(3):
         ledger.note_overdue(replace(put(1), end=None), 10.0)
     assert ledger.problems == {"hung": 1}
@@ -119,7 +119,7 @@ def test_a_process_leaks_if_it_grows_steadily(series: ProcessSeries, leaks: bool
 
 
 def test_the_verdict_of_a_run() -> None:
-    whole = Ledger(delivered=5000)
+    whole = SoakLedger(delivered=5000)
     assert judge_soak(whole, [process(STEADY)], 60).answer is SoakAnswer.PASS
     leaking = judge_soak(whole, [process(LEAKS)], 60)
     assert leaking.answer is SoakAnswer.FAIL
@@ -128,7 +128,7 @@ def test_the_verdict_of_a_run() -> None:
     assert judge_soak(lossy, [process(STEADY)], 60).reasons == ["1 times lost"]
     for unsure in (
         judge_soak(whole, [process(STEADY)], 10),
-        judge_soak(Ledger(delivered=1), [process(STEADY)], 60),
+        judge_soak(SoakLedger(delivered=1), [process(STEADY)], 60),
         judge_soak(whole, [process(STEADY[:5])], 60),
         judge_soak(whole, [process(STEADY)], 60, ["interrupted"]),
     ):

@@ -18,9 +18,9 @@ from rlconform.certify.durability.fault_verdict import (
     judge_faults,
 )
 from rlconform.certify.durability.moments import after_claiming, during, has_made, has_made_each
-from rlconform.certify.durability.nemeses import Fault
+from rlconform.certify.durability.nemeses import ProcessFault
 
-KILLED = Fault("killed", "producer", 7, 10.0, 11.0)
+KILLED = ProcessFault("killed", "producer", 7, 10.0, 11.0)
 
 
 def call(start: float, end: float | None = None, **how: object) -> Operation:
@@ -60,7 +60,7 @@ def test_an_anomaly_fails_whatever_the_fault_was(bad: Operation, missed: str) ->
     ],
 )
 def test_a_run_that_shows_nothing_is_indeterminate(
-    faults: list[Fault], operations: list[Operation], reason: str
+    faults: list[ProcessFault], operations: list[Operation], reason: str
 ) -> None:
     verdict = judge_faults(History(operations), faults, ["staying"], [hung])
     assert (verdict.answer, verdict.reason) == (FaultAnswer.INDETERMINATE, reason)
