@@ -25,7 +25,7 @@ from rlconform.certify.concurrency.workload_runner import WorkloadHandle
 from rlconform.certify.concurrency.workload_thread import WorkloadSpec, WorkloadThread
 from rlconform.certify.concurrency.workloads import Workload
 from rlconform.certify.durability.moments import Moment, typical_s
-from rlconform.certify.durability.nemeses import ProcessFault, Kill, Nemesis, held
+from rlconform.certify.durability.nemeses import Kill, Nemesis, ProcessFault, held
 from rlconform.certify.isolation.actor_pool import ActorPool
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload

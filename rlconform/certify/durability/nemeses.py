@@ -5,7 +5,7 @@
     Slow      SIGSTOP, SIGCONT in turn, so that the process gets a tenth of its time
     CloseConnections   the kernel resets the process's connections (``ss -K``)
 
-A nemesis runs in the check's own thread and returns a ``ProcessFault``, which says what was done and when.
+A nemesis runs in the check's own thread and returns a ``ProcessFault``: what was done, and when.
 Whatever happens, a stopped process continues before the nemesis returns.
 """
 
