@@ -20,7 +20,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
 #: LOAD-01: producers, consumers, seconds and the fewest rows that count as load.
-PRODUCERS, CONSUMERS, LEAST_ROWS = 3, 3, 2000
+PRODUCERS, CONSUMERS, LEAST_ROWS = 3, 3, 500
 #: LOAD-01: seconds of a short run, which finds most defects, and of a long one.
 RUNS_S = (1.5, 10.5)
 #: LOAD-03: rounds, rows of each, and the rounds that are compared.
