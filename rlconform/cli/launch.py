@@ -69,7 +69,7 @@ def launch(
         bool, typer.Option("--follow/--no-follow", help="Wait for the job's end and judge it.")
     ] = True,
 ) -> None:
-    """Run a recipe on Slurm, and judge what came of it."""
+    """Run a recipe on Slurm, and judge its result."""
     console = new_console()
     try:
         code = _launch(
