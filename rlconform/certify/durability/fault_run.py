@@ -192,7 +192,7 @@ class FaultRun:
         return History(operations)
 
     def end(self) -> None:
-        """End the callers' processes, whatever became of the run."""
+        """End the callers' processes, also after a run that failed."""
         for caller in self.callers:
             caller.handle.give_up()
             if caller.client is not None:
