@@ -18,6 +18,7 @@ CHECKS = (
     "functional/concurrency",
     "functional/interplay",
     "e2e/contract",
+    "durability/contract",
 )
 
 
@@ -39,6 +40,7 @@ class CertifyOptions:
     turns: int = 1  # times that the checks run, each from the next seed, until one is broken
     effort: float = 1.0  # share of the usual number of generated examples
     races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
+    large_rows: bool = False  # whether to try rows of gigabytes
     max_failures: int | None = None  # broken checks of MUSTs after which the run stops
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
@@ -64,5 +66,6 @@ class CertifyOptions:
         switches = {
             "--rlconform-no-races": not self.races,
             "--rlconform-telling-first": self.telling_first,
+            "--rlconform-large-rows": self.large_rows,
         }
         return [*chain(*given.items()), *(name for name, is_on in switches.items() if is_on)]

@@ -21,6 +21,7 @@ from rlconform.cli import (
     new_adapter,
     requirements,
     self_test,
+    soak,
     train,
     verify,
     waivers,
@@ -59,6 +60,7 @@ app.command("matrix", epilog=matrix.EPILOG)(matrix.matrix)
 app.command("diff", epilog=diff.EPILOG)(diff.diff)
 app.command("waivers", epilog=waivers.EPILOG)(waivers.waivers)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
+app.command("soak", epilog=soak.EPILOG)(soak.soak)
 app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
 app.command("launch", epilog=launch.EPILOG)(launch.launch)

@@ -38,6 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="seconds per check, not the target's",
     )
     group.addoption(
+        "--rlconform-large-rows", action="store_true", help="try rows of gigabytes (LOAD-04)"
+    )
+    group.addoption(
         "--rlconform-requirements", default="", help="only checks of these ids, by commas"
     )
     group.addoption(
