@@ -35,9 +35,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "certify": _GRPO | {"check_run"},
     "selftest": _CERTIFY | {"mutants"},
     "bench": _CERTIFY,
+    "soak": _CERTIFY,
     "integrations": _PLANE,
     "launch": _GRPO | {"check_run"},
-    "cli": _CERTIFY | {"launch", "mutants", "selftest", "bench", "integrations"},
+    "new_adapter": _CONTRACT,
+    "pytest_plugin": set(),
+    "cli": _CERTIFY
+    | {"launch", "new_adapter", "mutants", "selftest", "bench", "soak", "integrations"},
     "__main__": {"cli"},
 }
 

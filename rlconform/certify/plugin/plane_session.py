@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.actor_pool import ActorPool
 from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
+from rlconform.certify.plugin.unwritten import NEEDED, message, unwritten_methods
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
+from rlconform.contract import ConfigError, DataPlaneClient, Level, Target, includes
 
 #: Packages that a level's checks import, and the extra that brings them.
 _NEEDS: Mapping[Level, Mapping[str, str]] = {
     "functional": {"ray": "ray"},
     "e2e": {"ray": "ray", "transformers": "grpo"},
+    "durability": {"ray": "ray"},
 }
 
 
@@ -61,7 +64,7 @@ class PlaneSession:
     @property
     def several_processes(self) -> bool:
         """Whether checks may use Ray actors, so that Ray must run before the plane opens."""
-        return LEVELS.index(self.level) >= LEVELS.index("functional")
+        return includes(self.level, "functional")
 
     def prepare(self) -> None:
         """Start Ray if checks use several processes; this takes rlconform's time."""
@@ -113,6 +116,18 @@ class PlaneSession:
                     due = "the owner's client to close"
                     raise ContractViolation(due, error_text(error)) from error
 
+    @contextmanager
+    def reopened(self, changes: Mapping[str, Any]) -> Iterator[None]:
+        """Close the plane, and open it with changes of its configuration for the block."""
+        self.renew()
+        usual = self.config
+        self.config = {**(usual or self.target.config), **changes}
+        try:
+            yield
+        finally:
+            self.config = usual
+            self.renew()
+
     def close(self) -> None:
         """Close the plane, and Ray if this session started it."""
         try:
@@ -129,6 +144,14 @@ class PlaneSession:
     def lost_health(self) -> str:
         """Return why a plane that was healthy when new fails a round trip; "" if it works."""
         return self._round_trip() if self._was_healthy else ""
+
+    def unwritten(self) -> str:
+        """Return which methods are to be written, if no check can run without them; else ""."""
+        if self._was_healthy:
+            return ""
+        client = self.owner()
+        found = unwritten_methods(client, self.target.timeouts.operation)
+        return message(client, found) if found.keys() & set(NEEDED) else ""
 
     def remarks_on_types(self) -> list[str]:
         """Return remarks on unusual types that the client returns; none if the round trip fails."""

@@ -3,7 +3,7 @@
 report.json            the document; its footer has the digests of all files below
 report.html            the same as a page
 junit.xml, badge.json  for continuous integration, and for a README
-reproducers/           a script for each broken requirement
+reproducers/           a script for each broken requirement, and a plain one where that shows it
 histories/             for each failed race every call, one JSON line each
 report.json.sig        the signature of report.json, with ``--sign``
 """
@@ -25,10 +25,12 @@ from rlconform.certify.report.page.certificate_page import render_certificate
 from rlconform.certify.report.signature import SIGNATURE, Signer
 from rlconform.certify.report.verdict import Certificate
 from rlconform.certify.results import RunRecord
-from rlconform.contract import LEVELS, ConfigError
+from rlconform.contract import ConfigError, includes
 
 PAGE, JUNIT, BADGE = "report.html", "junit.xml", "badge.json"
 HISTORIES, REPRODUCERS = "histories", "reproducers"
+#: End of the name of a script that needs nothing of rlconform.
+PLAIN = "_plain.py"
 
 
 def write_report(
@@ -98,7 +100,7 @@ def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
             return False
         if not whole:
             return True
-        above = LEVELS.index(header["level"]) > LEVELS.index(new["level"])
+        above = header["level"] != new["level"] and includes(header["level"], new["level"])
         return above and bool(header["target"]["spec"] == new["target"]["spec"])
     except (OSError, ValueError, LookupError, TypeError):
         return False  # not a report
@@ -114,7 +116,14 @@ def _scripts(run: RunRecord) -> dict[str, str]:
         (result for result in run.results.values() if result.reproducer),
         key=lambda result: (result.at_once, bool(result.history), len(result.reproducer)),
     )
-    return {f"{result.requirement}.py": result.reproducer for result in reversed(ranked)}
+    plain = sorted(
+        (result for result in ranked if result.plain_script),
+        key=lambda result: len(result.plain_script),
+    )
+    return {
+        **{f"{result.requirement}.py": result.reproducer for result in reversed(ranked)},
+        **{f"{result.requirement}{PLAIN}": result.plain_script for result in reversed(plain)},
+    }
 
 
 def _clean(folder: Path) -> None:

@@ -228,12 +228,12 @@ def _rows(leaf: Any, start: int, size: int) -> Any:
     return stack_or_nest(rows_of(leaf)[start : start + size])
 
 
-@put_mutant("PUT-16", evidence="tags as before the refused put", may_fail="PUT-23")
+@put_mutant("PUT-23", evidence="tags as before the refused put", may_fail="PUT-16")
 def PutTagsStoredBeforeDtypeCheck(put: MethodCall) -> None:
     """Stores the tags of existing rows before it checks the dtypes of the columns."""
     try:
         put()
-    except (TypeError, ValueError):
+    except ValueError:
         for row in known_rows(put):
             stamp = dict(zip(put.sample_ids, put.tags or [], strict=False)).get(row.sample_id, {})
             row.tags = {**row.tags, **stamp}
