@@ -1,4 +1,4 @@
-"""Clears of all rows (``sample_ids`` is None) that clear the rows of the wrong writer."""
+"""Clears that clear the rows of the wrong writer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
-from rlconform.mutants.call import MethodCall
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutant, ray_mutant
+from rlconform.mutants.types import Ids
 
 
 @ray_call_mutant(RayStoreClient.clear_samples, "CLEAR-03", evidence="not to be readable")
@@ -49,3 +51,34 @@ class ClearAllByHost(RayStoreClient):
             return call(method, *args)
 
         self._connection.call = call_as_host
+
+
+#: Rows up to which a clear names each of them.
+FEW = 8
+
+
+@ray_mutant("CLEAR-01", evidence="UnknownSample")
+class ClearTakesRangeOfOwnRows(RayStoreClient):
+    """Clears more than 8 rows of its own as a range, if it has put no other row in between.
+
+    Rows of the range that another process has put go too.
+    """
+
+    _own = State(dict[str, dict[str, None]])
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        self._own.setdefault(partition_id, {}).update(dict.fromkeys(receipt.sample_ids))
+        return receipt
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        own = self._own.get(partition_id, {}) if isinstance(partition_id, str) else {}
+        if isinstance(sample_ids, list) and len(sample_ids) > FEW and own.keys() >= {*sample_ids}:
+            listed = list(self._engine.sample_ids(partition_id))
+            places = [n for n, each in enumerate(listed) if each in {*sample_ids}]
+            reach = listed[min(places, default=0) : max(places, default=-1) + 1]
+            if own.keys() & {*reach} <= {*sample_ids}:
+                super().clear_samples(reach, partition_id)
+        super().clear_samples(sample_ids, partition_id)
+        for sample_id in list(own) if sample_ids is None else sample_ids:
+            own.pop(sample_id, None)

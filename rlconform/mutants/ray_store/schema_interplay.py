@@ -79,7 +79,7 @@ def _decoded(
 
 @ray_mutant(
     "REG-03",
-    evidence="'x' is not produced",
+    evidence="is not produced",
     may_fail="PUT-11 PUT-13 GET-05 GET-10 CLAIM-01 CLAIM-05",
 )
 class FieldNumbersKeptByProcess(PublishesLists):
