@@ -41,6 +41,7 @@ _KEYS = {
 }
 
 N, WIDTH = 16, 12
+PAD = 0  # of the tiny models
 
 
 class Layout(NamedTuple):
@@ -77,7 +78,7 @@ LAYOUTS = {
 def batch(config: MasterConfig | None = None) -> TensorDict:
     """Rows of several lengths, with all columns that training reads.
 
-    None has the pad token within it: transformers never trains that token, and Megatron does.
+    Two have the pad token within them, as an engine may sample it; it must get no gradient.
     For a configuration with router replay they have canary routes.
     """
     draws = torch.Generator().manual_seed(0)
@@ -85,12 +86,14 @@ def batch(config: MasterConfig | None = None) -> TensorDict:
     valid = torch.arange(WIDTH) < lengths[:, None]
     per_token = ("generation_logprobs", "prev_logprobs", "reference_policy_logprobs", "advantages")
     noise = {name: torch.randn((N, WIDTH), generator=draws) * valid for name in per_token}
+    ids = torch.randint(4, 14, (N, WIDTH), generator=draws) * valid
+    ids[2, 2] = ids[9, 1] = PAD
     routes: dict[str, Tensor] = {}
     if config is not None and config.policy.router_replay.enabled:
         routes[ROUTED_EXPERTS] = canary_rows(config, lengths.tolist())
     return TensorDict(
         {
-            INPUT_IDS: torch.randint(4, 14, (N, WIDTH), generator=draws) * valid,
+            INPUT_IDS: ids,
             INPUT_LENGTHS: lengths,
             "token_mask": (valid & (torch.arange(WIDTH) >= 2)).int(),
             "sample_mask": (torch.arange(N) != 5).float(),

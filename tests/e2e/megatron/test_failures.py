@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(600)
 
 #: Seconds after which a collective of the broken ranks fails.
 TIMEOUT_S = 8.0
+WIDTH = 12  # of the rows
 
 Configure = Callable[..., MasterConfig]
 Ranks = Callable[[int], WorkerGroup]
@@ -128,6 +129,32 @@ def test_micro_batches_of_another_width_are_named(
     )
     with pytest.raises(PlanMismatch, match=r"12, 12, 12, 12.* on rank 0, \[\[10, 10, 10, 10"):
         group.each(PolicyWorker.train, [(rows[:8], {}, 1), (narrow, {}, 1)])
+
+
+@pytest.mark.parametrize("layout", ["tp2", "dp2"])
+def test_packed_rows_that_do_not_fit_into_their_plan_are_named(
+    ranks: Ranks, configure: Configure, rows: TensorDict, layout: str
+) -> None:
+    """Rank 1 gets rows without the driver's plan: their last tokens would be left out."""
+    config = configure("tiny_llama_copy", layout, "policy.packing.mode=sequence_packing")
+    group = ranks(2)
+    group.all(PolicyWorker.build, config)
+    one = rows[:1].clone()
+    fits = {
+        "elem_counts_per_gb": [1],
+        "micro_batch_indices": [[(0, 1)]],
+        "micro_batch_lengths": [[WIDTH]],
+    }
+    two = rows[:2].clone()
+    calls = [
+        actor.logprobs.remote(given, packing)
+        for actor, given, packing in zip(group._actors, (one, two), (fits, {}), strict=True)
+    ]
+    with pytest.raises(RankFailed, match=r"rank 1: PlanMismatch: expected rows 0 to 1 to fit"):
+        ray_api.get(calls[0], timeout=60)
+    with pytest.raises(PlanMismatch, match="make the plan on the driver"):
+        ray_api.get(calls[1], timeout=60)
+    assert LegacyPolicy(group, config).train(rows)[0]["grad_norm"] > 0
 
 
 def test_a_rank_that_fails_in_a_pass_fails_all_within_the_timeout(

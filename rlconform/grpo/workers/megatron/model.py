@@ -6,6 +6,7 @@ compute the same. ``ConfigError`` names what a model needs and Megatron would no
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,7 +16,12 @@ from megatron.core.models.gpt.gpt_layer_specs import (
     get_gpt_layer_local_spec,
     get_gpt_layer_with_transformer_engine_spec,
 )
-from megatron.core.parallel_state import is_pipeline_first_stage, is_pipeline_last_stage
+from megatron.core.parallel_state import (
+    get_tensor_model_parallel_rank,
+    get_tensor_model_parallel_world_size,
+    is_pipeline_first_stage,
+    is_pipeline_last_stage,
+)
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_block import (
@@ -51,8 +57,8 @@ class RankNorm(nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Norm ``x`` (..., hidden_size) step by step, as transformers does.
 
-        With ``nn.RMSNorm`` on an H100 (torch 2.11) gradient norms were 2 to 1,500 times those of
-        the torch worker, with the same losses; torch's fused CUDA kernel is the suspect.
+        In bfloat16 ``nn.RMSNorm`` rounds once, after the product with the weight; this rounds
+        before it too.
         """
         wide = x.float()
         normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + (self.eps or 0.0))
@@ -191,7 +197,25 @@ def build_model(hf: PreTrainedConfig, config: Any) -> Any:
             # tensor-parallel group, who run whole experts, see different tokens as well, so the
             # gradients are to be summed over them too.
             weight.allreduce = False
+    if model.pre_process and given.pad_token_id is not None:
+        words = model.embedding.word_embeddings
+        words.register_forward_hook(partial(_without_gradient, given.pad_token_id))
     return model.to(config.params_dtype)
+
+
+def _without_gradient(
+    pad_token_id: int, words: Any, inputs: tuple[Tensor, ...], output: Tensor
+) -> Tensor:
+    """Give the pad token's embedding no gradient, as transformers does; a forward hook.
+
+    An engine may sample the token, so rows can contain it. Its embedding is zero, and the norm of
+    zeros multiplies gradients by 1 / sqrt(eps), some 1000: they would outweigh all others.
+    """
+    pads = inputs[0] == pad_token_id  # (B, S), as the output
+    if words.reduce_scatter_embeddings:  # the output is this rank's part, (S, B)
+        parts = pads.T.chunk(get_tensor_model_parallel_world_size())
+        pads = parts[get_tensor_model_parallel_rank()].contiguous()  # or the result were not
+    return torch.where(pads[..., None], output.detach(), output)
 
 
 def _layers(config: Any) -> Any:
