@@ -33,6 +33,7 @@ from rlconform.grpo.workers.worker_group import WorkerGroup
 _KEYS = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size",
     "sp": "sequence_parallel",
     "zero": "optimizer.use_distributed_optimizer",
@@ -69,6 +70,9 @@ LAYOUTS = {
     "tp2 sp ep2": Layout(2, "tp=2 sp=true ep=2"),
     "tp2 sp recompute": Layout(2, "tp=2 sp=true recompute=true"),
     "pp2 recompute": Layout(2, "pp=2 recompute=true"),
+    "cp2": Layout(2, "cp=2"),
+    "cp2 ep2": Layout(2, "cp=2 ep=2"),
+    "tp2 cp2": Layout(4, "tp=2 cp=2"),
     "tp2 dp2": Layout(4, "tp=2 zero=true"),
     "tp2 sp dp2": Layout(4, "tp=2 sp=true"),
     "pp2 ep2": Layout(4, "pp=2 ep=2"),
@@ -118,6 +122,7 @@ def canary_rows(config: MasterConfig, lengths: list[int]) -> Tensor:
 #: What each rank imports.
 MODULES = ("transformers", "megatron.core.models.gpt", "rlconform.grpo.workers.plane_policy_worker")
 CPU_COMPAT = Path(__file__).with_name("cpu_compat.py")
+CONTEXT_ATTENTION = Path(__file__).with_name("context_attention.py")
 PLANTED_ORDERS = Path(__file__).with_name("planted_orders.py")
 
 
@@ -128,6 +133,7 @@ class CpuRank(PlanePolicyWorker):
     """
 
     orders = str(PLANTED_ORDERS)
+    context_attention = str(CONTEXT_ATTENTION)
 
     def __init__(self, rank: int, world: int, device: str, compat: str = str(CPU_COMPAT)) -> None:
         import runpy
@@ -147,6 +153,16 @@ class CpuRank(PlanePolicyWorker):
 
         if self.rank == rank:
             policy.model.register_forward_pre_hook(fail)
+
+    def split_context(self, on: bool) -> None:
+        """Make this process accept context parallelism, as with Transformer Engine; or not."""
+        import runpy
+
+        from rlconform.grpo.workers.megatron import policy
+
+        if on:
+            runpy.run_path(self.context_attention)["attend_over_context"]()
+        policy.HAS_TRANSFORMER_ENGINE = on
 
     def plant(self, defect: str) -> None:
         """Give router replay of this process a defect of ``planted_orders``, or none for ""."""

@@ -65,6 +65,24 @@ class RankNorm(nn.RMSNorm):
         return self.weight * normed.to(x.dtype)
 
 
+def check_engine(megatron: MegatronConfig, *, has_engine: bool) -> None:
+    """Raise ``ConfigError`` for options that this process can't run.
+
+    ``has_engine`` says whether Transformer Engine is installed.
+    """
+    if megatron.context_parallel_size > 1 and not has_engine:
+        raise ConfigError(
+            f"policy.megatron_cfg.context_parallel_size {megatron.context_parallel_size} needs "
+            f"Transformer Engine, whose attention joins the parts of a row; install it, or set the "
+            f"key to 1"
+        )
+    if (megatron.virtual_pipeline_model_parallel_size or 1) > 1:
+        raise ConfigError(
+            f"policy.megatron_cfg.virtual_pipeline_model_parallel_size must be 1, one part of the "
+            f"model per rank; got {megatron.virtual_pipeline_model_parallel_size}"
+        )
+
+
 def transformer_config(
     hf: PreTrainedConfig,
     megatron: MegatronConfig,
@@ -134,6 +152,7 @@ def transformer_config(
         pipeline_model_parallel_size=megatron.pipeline_model_parallel_size,
         expert_model_parallel_size=megatron.expert_model_parallel_size,
         expert_tensor_parallel_size=1,
+        context_parallel_size=megatron.context_parallel_size,
         sequence_parallel=megatron.sequence_parallel,
         variable_seq_lengths=megatron.pipeline_model_parallel_size > 1,
         moe_token_dispatcher_type="alltoall",  # tokens of an expert vary by rank and micro-batch

@@ -28,7 +28,12 @@ from rlconform.grpo.models import load_model_config
 from rlconform.grpo.models.load import DTYPES
 from rlconform.grpo.workers.flops import ModelFlops
 from rlconform.grpo.workers.megatron.checkpoint import load_rank, save_rank
-from rlconform.grpo.workers.megatron.model import build_model, transformer_config
+from rlconform.grpo.workers.megatron.model import (
+    HAS_TRANSFORMER_ENGINE,
+    build_model,
+    check_engine,
+    transformer_config,
+)
 from rlconform.grpo.workers.megatron.optimizer import (
     build_megatron_optimizer,
     update_weights,
@@ -67,6 +72,7 @@ class MegatronPolicy(RankPolicy):
         hf = load_model_config(policy.model_name)
         self._dtype = DTYPES[policy.precision]
         megatron, replays = policy.megatron_cfg, policy.router_replay.enabled
+        check_engine(megatron, has_engine=HAS_TRANSFORMER_ENGINE)
         sizes = transformer_config(hf, megatron, self._dtype, device, replay=replays)
         route_format = prepare_replay(sizes, megatron) if replays else None
         self._groups = join_groups(layout, megatron, config.cluster.timeout_s, config.grpo.seed)
