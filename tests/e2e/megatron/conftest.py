@@ -129,7 +129,8 @@ PLANTED_ORDERS = Path(__file__).with_name("planted_orders.py")
 class CpuRank(PlanePolicyWorker):
     """A rank whose process lets Megatron use the CPU, see ``cpu_compat``; it has a plane or none.
 
-    ``test_failures`` breaks a rank by ``break_passes``, ``test_replay`` by ``plant``.
+    ``test_failures`` breaks a rank by ``break_passes`` and ``break_write``, ``test_replay`` by
+    ``plant``; ``test_layouts`` lets it split rows by ``split_context``.
     """
 
     orders = str(PLANTED_ORDERS)
@@ -153,6 +154,18 @@ class CpuRank(PlanePolicyWorker):
 
         if self.rank == rank:
             policy.model.register_forward_pre_hook(fail)
+
+    def break_write(self, rank: int) -> None:
+        """Make the next write of one rank fail."""
+        client: Any = self._attached().client
+        whole = client.put_samples
+
+        def put(*_args: Any, **_options: Any) -> Any:
+            client.put_samples = whole
+            raise OSError("no space left in the plane")
+
+        if self.rank == rank:
+            client.put_samples = put
 
     def split_context(self, on: bool) -> None:
         """Make this process accept context parallelism, as with Transformer Engine; or not."""

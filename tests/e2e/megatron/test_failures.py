@@ -98,6 +98,40 @@ def test_rows_that_one_rank_can_not_fetch(
     opened.finish_step(meta)
 
 
+@pytest.mark.parametrize("layout", ["tp2", "tp2 leader", "pp2", "dp2"])
+def test_a_column_that_one_rank_can_not_write(
+    policy: Callable[..., Any], ranks: Ranks, rank_class: type[Any], layout: str
+) -> None:
+    opened, meta = policy(layout)
+    shards = opened._shards(meta, "logprob", 16)
+    ranks(2).all(rank_class.break_write, 0)
+    calls = [
+        actor.logprobs_from_meta.remote(shard)
+        for actor, shard in zip(ranks(2)._actors, (shards[0], shards[-1]), strict=True)
+    ]
+    with pytest.raises(OSError, match="no space left"):
+        ray_api.get(calls[0], timeout=60)
+    with pytest.raises(RankFailed, match="rank 0: OSError: no space left"):
+        ray_api.get(calls[1], timeout=60)
+    opened.get_reference_policy_logprobs_from_meta(meta)  # the ranks still work together
+    opened.finish_step(meta)
+
+
+@pytest.mark.parametrize("layout", ["tp2", "pp2"])
+def test_micro_batches_of_other_shapes_in_a_replica_are_named(
+    ranks: Ranks, configure: Configure, rows: TensorDict, layout: str
+) -> None:
+    """A rank that plans for itself would broadcast other rows into the same collective."""
+    config = configure("tiny_llama_copy", layout, "policy.packing.mode=none")
+    group = ranks(2)
+    group.all(PolicyWorker.build, config)
+    with pytest.raises(
+        PlanMismatch, match=r"rank 1 runs micro-batches of other shapes than rank 0"
+    ):
+        group.each(PolicyWorker.train, [(rows, {}, 2, None, 2), (rows, {}, 2, None, 4)])
+    assert LegacyPolicy(group, config).train(rows)[0]["grad_norm"] > 0
+
+
 def test_micro_batches_of_another_number_are_named(
     ranks: Ranks, configure: Configure, rows: TensorDict
 ) -> None:
@@ -187,6 +221,9 @@ def test_what_the_ranks_or_the_model_do_not_allow(ranks: Ranks, configure: Confi
     )
     assert "no experts" in refused("tiny_llama_copy", "ep2")
     assert "sequence_parallel: true" in refused("tiny_moe_copy", "tp2")
+    assert "one part of the model per rank; got 2" in refused(
+        "tiny_llama_copy", "pp2", "policy.megatron_cfg.virtual_pipeline_model_parallel_size=2"
+    )
 
 
 def test_one_rank_writes_where_there_is_no_replica_group(

@@ -79,6 +79,29 @@ def test_a_run_through_the_plane_is_the_run_in_memory(
     assert sum(norm > 0 for norm in through.series("train/grad_norm")) > 0
 
 
+@pytest.mark.parametrize(
+    ("model", "layout"), [(LLAMA, "tp2"), (LLAMA, "dp2 zero"), (MOE, "ep2"), (MOE, "pp2")]
+)
+def test_a_run_in_bfloat16_is_the_run_in_memory(
+    groups: Groups,
+    configure: Configure,
+    owner: DataPlaneClient,
+    attach: Attach,
+    model: str,
+    layout: str,
+) -> None:
+    precision = "policy.precision=bfloat16"
+    config = configure(model, layout, precision, "grpo.max_num_steps=2")
+    in_memory = run_to_end(LegacyTrainer(config, groups(2)))
+    run = through_plane(groups(2), config, owner, attach)
+    assert differences(in_memory, run) == []
+    assert max(run.series("train/grad_norm")) > 0
+    of_torch = run_to_end(LegacyTrainer(configure(model, "torch", precision), groups(2)))
+    # the first step's rows are of equal weights, which round to 3 digits
+    assert run.series("train/reward")[0] == of_torch.series("train/reward")[0]
+    assert run.series("train/loss")[0] == pytest.approx(of_torch.series("train/loss")[0], abs=0.02)
+
+
 @pytest.mark.smoke
 def test_two_tensor_parallel_ranks_through_ray_store(
     groups: Groups, configure: Configure, owner: DataPlaneClient, attach: Attach
