@@ -79,6 +79,21 @@ def test_a_run_through_the_plane_is_the_run_in_memory(
     assert sum(norm > 0 for norm in through.series("train/grad_norm")) > 0
 
 
+@pytest.mark.parametrize("model", [LLAMA, MOE])
+def test_the_first_update_is_that_of_the_torch_worker(
+    groups: Groups, configure: Configure, model: str
+) -> None:
+    """On rows that an engine sampled, with pad tokens among them."""
+    steps = "grpo.max_num_steps=1"
+    of_torch, run = (
+        run_to_end(LegacyTrainer(configure(model, layout, steps, "cluster.dp_size=1"), groups(1)))
+        for layout in ("torch", "dp2")
+    )
+    for name in ("train/reward", "train/loss", "train/grad_norm"):
+        assert run.series(name) == pytest.approx(of_torch.series(name), rel=1e-4, abs=1e-6)
+    assert run.series("train/grad_norm")[0] > 0
+
+
 @pytest.mark.parametrize(
     ("model", "layout"), [(LLAMA, "tp2"), (LLAMA, "dp2 zero"), (MOE, "ep2"), (MOE, "pp2")]
 )
