@@ -198,6 +198,10 @@ class CpuRank(PlanePolicyWorker):
         columns = [fetched.get(field) for field in fields]
         return [each if isinstance(each, Tensor) else each.tolist() for each in columns]
 
+    def threads(self) -> int:
+        """Return the number of threads of this process."""
+        return len(os.listdir("/proc/self/task"))
+
     def part_size(self) -> int:
         """Return the number of weights of this rank."""
         policy: Any = self.policy

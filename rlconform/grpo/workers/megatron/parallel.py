@@ -140,9 +140,23 @@ def join_groups(
 def _leave_groups() -> None:
     while _joined:
         groups = _joined.pop()
-        dist.destroy_process_group(groups.control)
-        dist.destroy_process_group(groups.replicas[groups.dp_rank])
-        parallel_state.destroy_model_parallel()
+        for group in (groups.control, groups.replicas[groups.dp_rank], *_groups_of_megatron()):
+            dist.destroy_process_group(group)
+        parallel_state.destroy_model_parallel()  # forgets them
+
+
+def _groups_of_megatron() -> list[dist.ProcessGroup]:
+    """List the groups that ``parallel_state`` has made in this process, each once.
+
+    Each has threads and connections, which would add up over the builds of a process.
+    """
+    found: dict[int, dist.ProcessGroup] = {}
+    for value in vars(parallel_state).values():
+        values = value.values() if isinstance(value, dict) else value
+        for each in values if isinstance(value, dict | list | tuple) else [value]:
+            if isinstance(each, dist.ProcessGroup) and each is not dist.group.WORLD:
+                found[id(each)] = each
+    return list(found.values())
 
 
 def _check_places(groups: MegatronGroups) -> None:
