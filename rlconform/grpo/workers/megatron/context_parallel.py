@@ -70,5 +70,5 @@ class _Gathered(torch.autograd.Function):
         return whole.view(len(values), -1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.parts.own(gradient), None
