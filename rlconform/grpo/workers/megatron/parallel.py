@@ -14,6 +14,7 @@ timeout. Therefore ``agree`` comes before every pass.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -143,6 +144,7 @@ def _leave_groups() -> None:
         for group in (groups.control, groups.replicas[groups.dp_rank], *_groups_of_megatron()):
             dist.destroy_process_group(group)
         parallel_state.destroy_model_parallel()  # forgets them
+        gc.collect()  # a model before may be garbage that still holds them, and their threads
 
 
 def _groups_of_megatron() -> list[dist.ProcessGroup]:
