@@ -9,6 +9,9 @@ ODD_IDS = [
     "k" * 1024, "k" * 1023 + "l",
     # alike when normalised
     "\u00e9", "e\u0301", "\ufb01", "fi", "\u212a", "K", "\u00df", "ss", "SS",
+    # spellings of one UUID
+    "9f1c2e5a-3b74-4d0e-8a61-c0ffee15900d", "9f1c2e5a3b744d0e8a61c0ffee15900d",
+    "9F1C2E5A3B744D0E8A61C0FFEE15900D", "{9f1c2e5a-3b74-4d0e-8a61-c0ffee15900d}",
 ]  # fmt: skip
 
 #: Ids that are equal as numbers.

@@ -179,3 +179,27 @@ def ClaimWaitsForOldRegistration(wait: MethodCall) -> None:
         ready = partition.is_ready(wait.task, wait.required, wait.rows)
         if ready and queues is partition._queues:
             return
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs")
+def ClaimWaitsForFieldsLackingAtFirst(wait: MethodCall) -> None:
+    """Wakes a claim only for puts of the fields that some row lacked when it began to wait.
+
+    Of later rows, another field may be the last one that is put.
+    """
+    states = changes(wait)
+    partition = next(states)
+    if partition.is_ready(wait.task, wait.required, wait.rows):
+        return
+    rows = partition._rows.values()
+    topics = {name for name in wait.required if any(name not in row.fields for row in rows)}
+
+    def news() -> list[int]:
+        return [sum(name in row.fields for row in rows) for name in sorted(topics or wait.required)]
+
+    seen = news()
+    for partition in states:
+        if news() != seen:
+            seen = news()
+            if partition.is_ready(wait.task, wait.required, wait.rows):
+                return

@@ -115,6 +115,15 @@ def ClaimGroupsBySplitAtFirstMark(put: MethodCall) -> None:
             row.group = row.sample_id.partition("_g")[0], row.group[1]
 
 
+@put_mutant("CLAIM-15", evidence="rows of the one whole group")
+def ClaimGroupsCutOneDigit(put: MethodCall) -> None:
+    """Cuts ``_g`` and one digit off an id, so generations from 10 on are of another uid."""
+    put()
+    for row in known_rows(put):
+        if row.group is not None and generation_of(row.sample_id) is not None:
+            row.group = row.sample_id[:-3], row.group[1]
+
+
 @put_mutant("CLAIM-15", evidence="both rows of each prompt")
 def ClaimGroupsByHashOfUid(put: MethodCall) -> None:
     """Collects groups in 4,096 buckets by a hash of the uid, and doesn't compare the uids.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 from rlconform.backends.memory import MemoryClient
@@ -146,3 +147,23 @@ def ClaimLooksAtGrowingPauses(claim: MethodCall) -> Claimed:
             raise TimeoutError("too few rows")
         time.sleep(min(pause, left))  # no event ends a poller's pause
         pause = min(3 * pause, 2.5)
+
+
+#: Places for claims that wait.
+PLACES = 16
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs")
+def ClaimTimedOutKeepsPlace(wait: MethodCall) -> None:
+    """Gives a waiting claim one of 16 places, and takes it back only from claims that got rows."""
+    taken = wait.notes.setdefault(wait.partition_id, Counter())
+    states, has_place = changes(wait), False
+    if next(states).is_ready(wait.task, wait.required, wait.rows):
+        return
+    while True:
+        if not has_place and taken["places"] < PLACES:
+            has_place = True
+            taken["places"] += 1
+        if next(states).is_ready(wait.task, wait.required, wait.rows) and has_place:
+            taken["places"] -= 1
+            return

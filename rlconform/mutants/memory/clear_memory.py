@@ -10,6 +10,8 @@ from torch import Tensor
 
 from rlconform.backends.columns.column_block import extents_of
 from rlconform.backends.columns.encode import pack
+from rlconform.backends.columns.gather import compact
+from rlconform.backends.index import CompactedBlock
 from rlconform.backends.index.block import Block
 from rlconform.backends.index.block import Names as NameSet
 from rlconform.backends.memory.engine import MemoryEngine
@@ -134,3 +136,26 @@ class GetLargeReadsCachedBySlot(ReusesSlots):
         slots = [self._slots[partition_id, sample_id] for sample_id in sample_ids]
         shapes = [(name, c.dtype, c.shape) for name, c in zip(names, columns, strict=True)]
         return self._cached.setdefault((partition_id, *slots, *shapes), batch.clone()).clone()
+
+
+@engine_mutant("CLEAR-01", evidence="row 1 of 'x'", may_fail="CLEAR-07 CLEAR-06")
+class ClearCompactsInOrderOfIds(MemoryEngine):
+    """Copies the rows that a clear leaves of a put in the order of their ids.
+
+    The plane numbers them in the order of the put, in which s9 comes before s10.
+    """
+
+    def _compact(self, due: list[int]) -> None:
+        while due:
+            number = due.pop()
+            with self._locked() as index:
+                columns, live = index.survivors(number)
+                block = index._blocks.get(number)
+                ids = [] if block is None else list(block.sample_ids)
+            if not live:
+                continue
+            ordered = {names: sorted(rows, key=ids.__getitem__) for names, rows in live.items()}
+            fresh = compact(columns, ordered)
+            parts = [CompactedBlock(live[k], extents_of(new), new) for k, new in fresh.items()]
+            with self._locked() as index:
+                due += index.move(number, parts)

@@ -1,4 +1,4 @@
-"""Repeated reads of the same rows that share what they return."""
+"""Repeated reads of the same rows that share what they return, or fail as the first ones did."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.mutants.call import MethodCall
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import is_dense
-from rlconform.mutants.memory.helpers import get_mutant
+from rlconform.mutants.memory.helpers import engine_mutant, find_rows, get_mutant
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 def _equal(one: TensorDict, other: TensorDict) -> bool:
@@ -35,3 +37,36 @@ def GetKeepsSecondReadItself(read: MethodCall) -> TensorDict:
         return batch
     again: TensorDict = kept.clone()
     return again
+
+
+#: Failures in a row after which a read is remembered as failing.
+FAILURES = 3
+
+
+@engine_mutant("GET-05", evidence="not produced", may_fail="GET-10 PUT-12 REG-02")
+class GetRemembersFailedReads(MemoryEngine):
+    """Answers a read that has failed three times with the same error until a row is created.
+
+    A put that adds the missing column to rows that exist changes nothing.
+    """
+
+    _failed = State(dict[tuple[object, ...], list[LookupError]])
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        key = (partition_id, *names, None, *sample_ids)
+        errors = self._failed.setdefault(key, [])
+        if len(errors) >= FAILURES:
+            raise type(errors[0])(*errors[0].args)
+        try:
+            batch = super().get(partition_id, sample_ids, names)
+        except LookupError as error:
+            errors.append(error)
+            raise
+        del self._failed[key]
+        return batch
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        new = len(find_rows(self, partition_id, sample_ids)) < len(sample_ids)
+        super().put(partition_id, sample_ids, fields, tags)
+        if new:
+            self._failed.clear()

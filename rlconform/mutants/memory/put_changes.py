@@ -11,7 +11,12 @@ from torch import Tensor
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import is_dense
-from rlconform.mutants.memory.helpers import known_rows, names_of, put_samples_mutant
+from rlconform.mutants.memory.helpers import (
+    find_rows,
+    known_rows,
+    names_of,
+    put_samples_mutant,
+)
 from rlconform.wire import is_object_column, object_rows
 
 #: Bytes at the beginning and at the end of a column that are compared.
@@ -58,3 +63,29 @@ def PutSkippedForEqualLength(put: MethodCall) -> KVBatchMeta:
             put.notes[key] = sizes
     receipt = put(fields=put.fields.exclude(*same))
     return replace(receipt, fields=list(map(str, put.fields.keys())))
+
+
+@put_samples_mutant("PUT-13", evidence="row 0 of 'x' =")
+def PutOverwritesSharedValue(put: MethodCall) -> KVBatchMeta:
+    """Stores a column that is expanded along its rows as one value, and overwrites it in place.
+
+    A put to one of the rows changes the others too.
+    """
+    receipt: KVBatchMeta = put()
+    for name in names_of(put.fields):
+        leaf = put.fields.get(name)
+        if not isinstance(leaf, Tensor) or not is_dense(leaf):
+            continue
+        shared: dict[str, list[str]] = put.notes.setdefault((put.partition_id, name), {})
+        others = {i: n for n, i in enumerate(put.sample_ids) if i in shared}
+        for sample_id, n in others.items():
+            rest = [i for i in shared.get(sample_id, ()) if i not in put.sample_ids]
+            held = [row.sample_id for row in find_rows(put.plane._engine, put.partition_id, rest)]
+            if held:
+                same = TensorDict({name: leaf[[n] * len(held)].clone()}, batch_size=[len(held)])
+                put(sample_ids=held, fields=same, tags=None)
+        for sample_id in put.sample_ids:
+            shared.pop(sample_id, None)
+        if len(put.sample_ids) > 1 and leaf.stride(0) == 0:
+            shared.update({key: list(put.sample_ids) for key in put.sample_ids})
+    return receipt

@@ -6,7 +6,9 @@ import unicodedata
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from tensordict import TensorDict
 
@@ -83,6 +85,14 @@ def PutLongIdsTruncated(sample_id: str) -> str:
 def PutIdsTrimmed(sample_id: str) -> str:
     """Strips blanks around ids, as configuration parsers do."""
     return sample_id.strip(" ")
+
+
+@name_mutant("PUT-20", evidence="row:")
+def PutIdsKeptAsUuid(sample_id: str) -> str:
+    """Keeps an id that is a UUID as its 16 bytes, so all spellings of it are one row."""
+    with suppress(ValueError):
+        return str(UUID(sample_id))
+    return sample_id
 
 
 @memory_mutant("PUT-20", evidence="row:")

@@ -226,3 +226,15 @@ def _rows(leaf: Any, start: int, size: int) -> Any:
     if is_object_column(leaf):
         return object_array(object_rows(leaf, leaf.batch_size[0])[start : start + size])
     return stack_or_nest(rows_of(leaf)[start : start + size])
+
+
+@put_mutant("PUT-23", evidence="tags as before the refused put", may_fail="PUT-16")
+def PutTagsStoredBeforeDtypeCheck(put: MethodCall) -> None:
+    """Stores the tags of existing rows before it checks the dtypes of the columns."""
+    try:
+        put()
+    except ValueError:
+        for row in known_rows(put):
+            stamp = dict(zip(put.sample_ids, put.tags or [], strict=False)).get(row.sample_id, {})
+            row.tags = {**row.tags, **stamp}
+        raise

@@ -9,11 +9,15 @@ from typing import Any
 import torch
 
 from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     KnowsDeclared,
+    engine_mutant,
+    find_rows,
     give_back,
+    held,
     mark,
     memory_mutant,
     names_of,
@@ -229,3 +233,31 @@ def RegisterRenumbersTasks(register: MethodCall) -> None:
             give_back(partition, claimed[old], old)
         for old, new in moved:
             mark(partition, claimed[old], new)
+
+
+@engine_mutant("STAT-03", evidence="for a task registered while rows live", may_fail="REG-08")
+class StatusOfAddedTaskStartsAtZero(MemoryEngine):
+    """Counts for each task the rows that it has still to claim; an added task begins with none.
+
+    It counts as done until it has as many new rows as there were old ones.
+    """
+
+    _uncounted = State(dict[tuple[str, str], set[str]])
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        rows = {row.sample_id for row in find_rows(self, partition_id)}
+        before = set(held(self, partition_id)._tasks) if rows else set(tasks)
+        super().register(partition_id, tasks, group_size)
+        for task in tasks:
+            if task not in before:
+                self._uncounted[partition_id, task] = rows
+            elif not rows:
+                self._uncounted.pop((partition_id, task), None)
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        rows = [row for row in find_rows(self, partition_id) if row.fields]
+        return super().all_claimed(partition_id, tasks) or any(
+            all(row.sample_id in uncounted or task in row.claimed_by for row in rows)
+            for task in tasks
+            if (uncounted := self._uncounted.get((partition_id, task)))
+        )

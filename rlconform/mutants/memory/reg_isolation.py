@@ -157,6 +157,15 @@ def ClearPartitionsByPrefix(clear: MethodCall) -> None:
             clear(partition_id=other)
 
 
+@clear_mutant("REG-04", evidence="never put, or cleared")
+def ClearPartitionsBelowPath(clear: MethodCall) -> None:
+    """Clears the range of keys that begin with the partition and a slash: train/math with train."""
+    clear()
+    for other in list(partitions_of(clear.plane)) if clear.sample_ids is None else []:
+        if other.startswith(f"{clear.partition_id}/"):
+            clear(partition_id=other)
+
+
 @all_claimed_mutant("REG-04", evidence="whatever the other holds", may_fail="STAT-01")
 def StatusCountsAllPartitions(status: MethodCall) -> bool:
     """Counts the rows of all partitions, so train is not consumed while val has unclaimed rows."""

@@ -8,13 +8,14 @@ from collections import defaultdict
 from typing import Any
 
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
-from rlconform.mutants.memory.column_helpers import through_one_buffer
+from rlconform.mutants.memory.column_helpers import is_dense, through_one_buffer
 from rlconform.mutants.memory.helpers import (
     WriteBack,
     claims_of,
@@ -178,3 +179,33 @@ def PutSendsTagsInPages(put: MethodCall) -> None:
         time.sleep(0.001)  # duration of a message
         page = slice(start, start + TAGS_PAGE)
         put(sample_ids=ids[page], fields=None, tags=tags[page])
+
+
+@get_mutant("PUT-22", evidence="of one put", chance=True, may_fail="LIFE-05")
+def GetFieldsOneByOne(read: MethodCall) -> TensorDict:
+    """Looks up and copies field by field, so a put may come between two of them."""
+    with read.plane._locked() as index:
+        index.locate(read.partition_id, read.sample_ids, read.names)  # raises if one is missing
+    leaves: dict[str, Any] = {name: read(names=[name]).get(name) for name in read.names}
+    if all(isinstance(leaf, Tensor) and is_dense(leaf) for leaf in leaves.values()):
+        return TensorDict(leaves, batch_size=[len(read.sample_ids)])
+    batch: TensorDict = read()  # equally ragged columns share their offsets
+    return batch
+
+
+#: Bytes of a put whose columns are encoded outside the lock.
+LARGE = 64 << 10
+
+
+@put_mutant("PUT-11", evidence="not produced", chance=True)
+def PutLargeFieldsOfTwoThreadsLost(put: MethodCall) -> None:
+    """Writes back the set of a row's fields as it was before the columns of a large put were sent.
+
+    Columns that another thread has put to the row meanwhile are lost.
+    """
+    leaves = put.fields.values() if names_of(put.fields) else ()
+    large = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor)) > LARGE
+    if large:
+        _put_and_write_back(put, fields_of)
+    else:
+        put()

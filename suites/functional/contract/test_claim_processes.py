@@ -237,3 +237,20 @@ def test_a_partition_registered_anew_elsewhere_has_its_new_groups(
         changer.clear(ids)
         changer.clear(None)
         looker.clear(None)
+
+
+@requirement("CLAIM-10", leans_on=("CLAIM-15",))
+@each_pair
+def test_a_group_has_no_row_that_another_process_has_cleared(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Consumers that put groups together themselves must notice that a row is gone."""
+    part = new_partition(grpo_group_size=2)
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(["u0_g0", "u1_g1"])
+    expect_equal(looker.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
+    changer.clear(["u0_g0"])
+    changer.put_labeled(["u0_g1"])
+    expect_equal(looker.claim("train", batch_size=2).sample_ids, [], "rows of half a group")
+    changer.put_labeled(["u0_g0"], version=1)
+    expect_ids(looker.claim("train", batch_size=2), ["u0_g0", "u0_g1"], "rows of a whole group")

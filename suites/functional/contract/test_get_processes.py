@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect_column, expect_equal, expect_objects
+from rlconform.certify.assertions.expect import (
+    ContractViolation,
+    expect_column,
+    expect_equal,
+    expect_lookup_error,
+    expect_objects,
+)
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
@@ -105,3 +112,74 @@ def test_a_meta_of_many_fields_reads_those_fields_in_another_process(
             batch = reader.get_data(meta)
             for field in meta.fields or []:
                 expect_column(batch, field, labeled_rows(part.id, meta.sample_ids, field))
+
+
+@requirement("GET-02")
+def test_an_id_of_several_writers_repeats_or_is_rejected(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes that gather the rows of each writer by id fill only one place of a repeated id."""
+    views = [part, *(part.via(actor) for actor in actors(2))]
+    for n, view in enumerate(views):
+        view.put_labeled([f"r{n}", f"r{n + 3}"])
+    for view in views:
+        for asked in (["r0", "r1", "r2", "r0", "r5"], ["r2", "r1", "r2", "r1", "r0", "r1"]):
+            try:
+                batch = view.get(asked, "x")
+            except ContractViolation:
+                raise
+            except Exception:  # noqa: BLE001 - a rejection of any type is right
+                continue
+            expect_column(batch, "x", labeled_rows(part.id, asked, "x"))
+
+
+@requirement("GET-05")
+@each_pair
+def test_a_field_that_a_process_has_read_of_all_rows_is_missing_on_later_ones(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that remember a column as complete must notice rows of another process."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS, "x", "y")
+    looker.expect_labeled(IDS, "x", "y")
+    changer.put_labeled(["late0", "late1"], "x")
+    for asked in (["late0"], [*IDS, "late1"]):
+        what = "a field that another process's later rows lack"
+        expect_lookup_error(lambda ids=asked: looker.get(ids, "y"), what)
+    changer.put_labeled(["late0", "late1"], "y")
+    looker.expect_labeled([*IDS, "late1", "late0"], "x", "y")
+
+
+@requirement("GET-13")
+@pytest.mark.parametrize("asked", [IDS[:1], IDS], ids=["one_row", "all"])
+@pytest.mark.parametrize("elements", [8, 1 << 14, 1 << 18])
+def test_another_process_changes_no_result(
+    part: PartitionUnderTest, actors: Actors, elements: int, asked: list[str]
+) -> None:
+    """Planes that map the memory of large rows must not write into it."""
+    (changer,) = (part.via(actor) for actor in actors(1))
+    rows = torch.arange(len(IDS) * elements).reshape(len(IDS), elements)
+    changer.put(IDS, x=rows)
+    batch = part.get(asked, "x")
+    changer.put(IDS, x=rows + 1)
+    expect_column(batch, "x", list(rows[: len(asked)]))
+    changer.clear(IDS)
+    changer.put([f"next_{i}" for i in IDS], x=rows + 2)
+    expect_column(batch, "x", list(rows[: len(asked)]))
+
+
+#: Claims whose metas are kept until the last of them is made.
+MANY_CLAIMS = 40
+
+
+@requirement("GET-11")
+@pytest.mark.parametrize("claims", ["owner", "attached"])
+def test_the_metas_of_many_claims_are_read_by_another_process(
+    part: PartitionUnderTest, actors: Actors, claims: str
+) -> None:
+    (attached,) = (part.via(actor) for actor in actors(1))
+    claimer, reader = (part, attached) if claims == "owner" else (attached, part)
+    part.put_labeled([f"r{n}" for n in range(MANY_CLAIMS)])
+    metas = [claimer.claim("train", batch_size=1) for _ in range(MANY_CLAIMS)]
+    for meta in metas:
+        expect_column(reader.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))

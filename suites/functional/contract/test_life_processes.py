@@ -19,6 +19,11 @@ from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.scenarios.consumers import (
+    expect_waiting,
+    expect_woken,
+    start_blocking_claim,
+)
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
@@ -204,3 +209,23 @@ def test_a_process_of_the_old_plane_attaches_to_the_new_one(
         expect_ids(view.claim("train"), [*IDS, "late"], "rows of the new plane")
     finally:
         worker.end()
+
+
+@requirement("LIFE-02")
+def test_an_attached_clients_close_ends_no_claim_of_others(
+    part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    """Planes that wake all claims at a close, to end those of its client, must end no others."""
+    (attached,) = (part.via(actor) for actor in actors(1))
+    leaving = part.via(new_actor())
+    leaving.put_labeled(IDS[:1])
+    timeout_s = 4 * part.timeouts.settle
+    claims = [(view, start_blocking_claim(view, 2, timeout_s)) for view in (part, attached)]
+    for _, claim in claims:
+        expect_waiting(claim, part, "a second row", "an answer with one row ready")
+    leaving.client.close()
+    for _, claim in claims:
+        expect_waiting(claim, part, "a second row", "an answer after another client's close")
+    part.put_labeled([*IDS[1:], "later"])
+    got = [i for view, claim in claims for i in expect_woken(claim, view, part).sample_ids]
+    expect_equal(sorted(got), sorted([*IDS, "later"]), "rows of the two claims")

@@ -136,3 +136,20 @@ def test_a_process_uses_the_partition_that_it_names(
                      "partition in the tags")  # fmt: skip
         view.get_data(meta)
         view.expect_rows_by_meta(IDS, x=labeled_rows(part.id, IDS, "x"))
+
+
+@requirement("REG-03")
+@each_pair
+def test_a_process_that_knows_a_field_writes_it_after_a_registration_in_another_order(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Clients that remember which number a field has write over another one."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    for step, fields in enumerate((["x", "y", "z"], ["z", "x", "y"], ["w", "y", "z", "x"])):
+        changer.register(fields=fields)
+        looker.put_labeled(IDS, "x", version=step)
+        changer.put_labeled(IDS, *(each for each in fields if each not in "xy"), version=step)
+        looker.put_labeled(IDS, "y", version=step)
+        for view in (looker, changer):
+            view.expect_labeled(IDS, *fields, version=step)
+        changer.clear(IDS)

@@ -6,7 +6,12 @@ import pytest
 
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.consumers import (
+    expect_waiting,
+    expect_woken,
+    start_blocking_claim,
+)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -85,3 +90,19 @@ def test_claims_of_two_processes_add_up(
     second.claim("train", batch_size=1, dp_rank=rank)
     for view in (part, first, second):
         expect_equal(view.consumed(), True, "status after two processes claimed all rows")
+
+
+@requirement("STAT-01")
+@each_pair
+def test_rows_for_which_a_claim_of_another_process_waits_are_unclaimed(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that reserve rows for a claim that waits for more must not count them as claimed."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS[:2])
+    waiting = start_blocking_claim(looker, 3, timeout_s=2 * part.timeouts.settle)
+    expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
+    expect_equal(changer.consumed(), False, "status with two rows for which a claim waits")
+    changer.put_labeled(IDS[2:])
+    expect_ids(expect_woken(waiting, looker, changer), IDS, "rows of the woken claim")
+    expect_equal(changer.consumed(), True, "status with every row claimed")

@@ -66,3 +66,45 @@ def test_tags_of_one_process_do_not_undo_those_of_another(
     got = tags_by_id(changer.claim("prev_lp"))
     merged = {i: {"row": n, "version": 1, "reward": n, "std": 0.5} for n, i in enumerate(IDS)}
     expect_equal(got, merged, "tags that both processes put")
+
+
+#: The values of a tag, as they are registered one after the other.
+ENUMS = (["stop", "abort"], ["abort", "stop"], ["length", "stop", "abort"])
+
+
+@requirement("TAG-01", leans_on=("REG-08",))
+@each_pair
+def test_a_process_that_has_put_tags_puts_them_after_another_has_changed_the_enum(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Clients that remember the places of the values in the list put other values."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    tags = {}
+    for step, values in enumerate(ENUMS):
+        changer.register(enums={"finish_reason": values})
+        for view, who in ((looker, "looker"), (changer, "changer")):
+            new = {f"{who}{step}_{value}": {"finish_reason": value} for value in values}
+            view.put_labeled(list(new), tags=list(new.values()))
+            tags |= new
+        view = changer if step % 2 else looker
+        got = tags_by_id(view.claim("train"))
+        expect_equal(got, {i: tags[i] for i in got}, f"tags of registration {step}")
+    for view in (looker, changer):
+        got = tags_by_id(view.claim("prev_lp", batch_size=len(tags) // 2))
+        expect_equal(len(got), len(tags) // 2, "half of the rows")
+        expect_equal(got, {i: tags[i] for i in got}, "tags after all registrations")
+
+
+@requirement("TAG-05")
+def test_a_clear_drops_the_tags_of_every_process(part: PartitionUnderTest, actors: Actors) -> None:
+    """Planes that keep the tags of each process apart must drop all of them."""
+    views = [part, *(part.via(actor) for actor in actors(2))]
+    for turn in range(3):
+        putter, stamper, clearer = views[turn:] + views[:turn]
+        putter.put_labeled(IDS, tags=[{"turn": turn}] * 3)
+        stamper.put(IDS, [{f"stamp{turn}": 1}] * 3)
+        clearer.clear(IDS)
+        putter.put_labeled(IDS, tags=[{"again": turn}] * 3)
+        got = tags_by_id(clearer.claim("train"))
+        expect_equal(got, {i: {"again": turn} for i in IDS}, "tags of rows put after a clear")
+        stamper.clear(IDS)

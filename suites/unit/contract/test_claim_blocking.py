@@ -119,6 +119,25 @@ def test_rows_cleared_meanwhile_do_not_count_for_a_blocked_claim(
 
 
 @requirement("CLAIM-05")
+@pytest.mark.parametrize("fields", [("x", "y"), ("y", "x")], ids="-".join)
+def test_a_blocked_claim_is_woken_by_whichever_field_is_put_last(
+    part: PartitionUnderTest, fields: tuple[str, str]
+) -> None:
+    """Planes that wake a claim only for the fields that its rows lacked at first miss others."""
+    there, lacking = fields
+    part.put_labeled(IDS[:1], there)
+    waiting = BackgroundCall(
+        lambda: part.claim("train", ["x", "y"], 2, blocking=True), "the blocked claim"
+    )
+    expect_waiting(waiting, part, "two rows with both fields", "an answer without them")
+    part.put_labeled(IDS[:1], lacking)
+    part.put_labeled(IDS[1:2], lacking)
+    expect_waiting(waiting, part, f"{there} of the second row", "an answer without it")
+    part.put_labeled(IDS[1:2], there)
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the woken claim")
+
+
+@requirement("CLAIM-05")
 def test_a_claim_blocks_by_default(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS[:1])
     waiting = BackgroundCall(

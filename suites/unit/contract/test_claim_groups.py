@@ -166,6 +166,20 @@ def test_a_group_is_identified_by_its_whole_uid(
     expect_ids(part.claim("train", batch_size=2), group, "rows of the one whole group")
 
 
+@requirement("CLAIM-15", leans_on=("CLAIM-04",), scattered=False)
+@pytest.mark.parametrize("size", [16, 128])
+def test_groups_of_many_generations_are_claimed_whole(
+    new_partition: Callable[..., PartitionUnderTest], size: int
+) -> None:
+    """Planes that cut a number of one digit off an id take the tenth generation for another uid."""
+    part = new_partition(grpo_group_size=size, num_samples=2 * size)
+    groups = [[f"u{group}_g{row}" for row in range(size)] for group in range(2)]
+    part.put_labeled([*groups[0][1:], *groups[1]])
+    expect_ids(part.claim("train", batch_size=size), groups[1], "rows of the one whole group")
+    part.put_labeled(groups[0][:1])
+    expect_ids(part.claim("train", batch_size=size), groups[0], "rows of the group made whole")
+
+
 #: Uids whose prompts hold what separates a prompt from the number of its sample.
 ODD_UIDS = {
     "separator": ["a_g1_b", "a_g1_c"],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 
+import pytest
+
 from rlconform.certify.assertions.expect import (
     expect,
     expect_equal,
@@ -160,3 +162,18 @@ def test_a_claim_is_served_before_an_older_one_that_needs_more(part: PartitionUn
     expect_ids(third.result(part.timeouts.settle), ["r2", "r3"], "two rows for the claim of two")
     part.put_labeled(["r4", "r5", "r6", "r7"])
     expect_ids(older.result(part.timeouts.settle), ["r4", "r5", "r6", "r7"], "the next four")
+
+
+@requirement("CLAIM-05", scattered=False)
+@pytest.mark.parametrize("timeout_s", [0.0, 0.002], ids=["without_waiting", "after_a_wait"])
+def test_a_claim_is_woken_after_many_claims_that_timed_out(
+    part: PartitionUnderTest, timeout_s: float
+) -> None:
+    """Planes that keep the place of a waiting claim which times out have none left for this one."""
+    for _ in range(MANY_CLAIMS + 6):
+        with suppress(TimeoutError):  # other checks cover the timeout
+            part.claim(batch_size=2, blocking=True, timeout_s=timeout_s)
+    waiting = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
+    expect_blocked(waiting, part, "rows")
+    part.put_labeled(IDS[:2])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the woken claim")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -94,6 +94,28 @@ def test_runs_of_adjacent_rows_are_dropped_without_their_neighbours(
     part.expect_rows(
         left, x=[torch.tensor(n) for n, sample_id in enumerate(ids) if sample_id in kept]
     )
+
+
+#: Rows of a put that stay when the others are cleared, by their numbers.
+STAY = {"every_third": range(0, 16, 3), "last": range(8, 16), "around_ten": (2, 9, 10, 11)}
+
+
+@requirement("CLEAR-01")
+@pytest.mark.parametrize("elements", [4, 4096], ids=["small", "large"])
+@pytest.mark.parametrize("stay", STAY.values(), ids=STAY)
+def test_rows_of_a_put_that_stay_keep_their_own_values(
+    part: PartitionUnderTest, stay: Sequence[int], elements: int
+) -> None:
+    """Planes that compact what is left may order rows by id, in which s10 comes before s9."""
+    ids = [f"s{n}" for n in range(16)]
+    dense = torch.arange(16 * elements).reshape(16, elements)
+    ragged = [dense[n, : elements - n % 3] + 1 for n in range(16)]
+    part.put(ids, x=dense, y=stack_or_nest(ragged))
+    part.clear([ids[n] for n in range(16) if n not in stay])
+    left = [ids[n] for n in stay]
+    part.expect_rows(left, x=[dense[n] for n in stay], y=[ragged[n] for n in stay])
+    for n in stay:
+        part.expect_rows([ids[n]], x=[dense[n]], y=[ragged[n]])
 
 
 @requirement("CLEAR-02")

@@ -1,4 +1,4 @@
-"""GET-01, 06, 13: rows that were read before are read in another order, or when some are gone.
+"""GET-01, 05, 06, 13: rows that were read before are read in another order, or when some are gone.
 
 Planes remember where the rows of a read are, by something shorter than its list of ids.
 """
@@ -85,3 +85,23 @@ def test_each_of_several_reads_is_its_callers_own(
         batch = read(part, ids)
         expect_column(batch, "x", rows)
         overwrite_first(batch, "x")
+
+
+@requirement("GET-05")
+@either_way
+@pytest.mark.parametrize("lacks", ["field", "rows", "cleared_rows"])
+def test_rows_for_which_reads_failed_are_read_once_they_are_there(
+    part: PartitionUnderTest, read: Way, lacks: str
+) -> None:
+    """Planes that remember for some time which reads fail must notice each kind of put."""
+    ids, numbers = ["r0", "r1", "r2"], torch.arange(3)
+    if lacks != "rows":
+        part.put(ids, **{"y" if lacks == "field" else "x": numbers + 7})
+    if lacks == "cleared_rows":
+        part.clear(ids)
+    for _ in range(5):
+        expect_lookup_error(lambda: read(part, ids), "a read before its rows have the field")
+    part.put(ids[:2], x=numbers[:2])
+    expect_lookup_error(lambda: read(part, ids), "a read before its last row has the field")
+    part.put(ids[2:], x=numbers[2:])
+    expect_column(read(part, ids), "x", list(numbers))

@@ -6,6 +6,8 @@ the beginning and the end, by a sample, by a sum.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -14,7 +16,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.contract import Target
-from rlconform.wire import object_array, stack_or_nest
+from rlconform.wire import object_array, rows_of, stack_or_nest
 
 #: Lengths of the rows of a column: many short rows, rows of a page, few large ones; ragged ones.
 LENGTHS = {
@@ -62,3 +64,27 @@ def test_an_overwrite_that_differs_within_one_object_is_stored(
     texts[1] = "b" * 10_000 + "!" + "b" * 9_999
     part.put(ids, log=object_array([[text] for text in texts]))
     expect_objects(part.get(ids, "log"), "log", [[text] for text in texts])
+
+
+#: Columns whose rows are equal, so that a plane may store one value for all of them.
+EQUAL_ROWS: dict[str, Callable[[int], torch.Tensor]] = {
+    "expanded": lambda width: torch.arange(width).expand(4, width),
+    "expanded_numbers": lambda width: torch.tensor(width).expand(4),
+    "repeated": lambda width: torch.arange(width).repeat(4, 1),
+    "jagged": lambda width: stack_or_nest([torch.arange(width)] * 3 + [torch.arange(width + 1)]),
+}
+
+
+@requirement("PUT-13", scattered=False)
+@pytest.mark.parametrize("width", [8, 1 << 15], ids=["small", "large"])
+@pytest.mark.parametrize("make", EQUAL_ROWS.values(), ids=EQUAL_ROWS)
+def test_an_overwrite_of_one_of_several_equal_rows_leaves_the_others(
+    part: PartitionUnderTest, make: Callable[[int], torch.Tensor], width: int
+) -> None:
+    ids, column = ["r0", "r1", "r2", "r3"], make(width)
+    rows = [row.clone() for row in rows_of(column)]
+    part.put(ids, x=column)
+    for n in (1, 0, 2):
+        rows[n] = rows[n] + 1 + n
+        part.put(ids[n : n + 1], x=torch.stack([rows[n]]))
+        part.expect_rows(ids, x=rows)

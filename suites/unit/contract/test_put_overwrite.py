@@ -13,6 +13,7 @@ from rlconform.certify.assertions.expect import (
     expect,
     expect_column,
     expect_equal,
+    leaning_on,
     row_difference,
     rows_in,
     show_row,
@@ -228,14 +229,17 @@ def test_an_overwrite_that_is_refused_for_one_column_changes_no_other(
     """Planes that undo a refused put by deleting what it created leave what it overwrote."""
     ids = ["first", "second", "third"]
     old = {"w": torch.arange(3.0), "x": torch.arange(3)}
-    part.put(ids, **old)
+    tags = {sample_id: {"v": n} for n, sample_id in enumerate(ids)}
+    part.put(ids, list(tags.values()), **old)
     new = {"w": torch.arange(3.0)[1:] + 10, "x": torch.ones(2)}
     try:
-        part.put(ids[1:], **{name: new[name] for name in order})
+        part.put(ids[1:], [{"v": 9, "new": True}] * 2, **{name: new[name] for name in order})
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - a plane may refuse with any error
         part.expect_rows(ids, **{name: list(column) for name, column in old.items()})
+        with leaning_on("PUT-16"):
+            expect_equal(tags_by_id(part.claim("train")), tags, "tags as before the refused put")
     else:
         part.expect_rows(ids[1:], **{name: list(column) for name, column in new.items()})
 

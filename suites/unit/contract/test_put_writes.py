@@ -20,7 +20,7 @@ from rlconform.certify.assertions.expect import (
     leaning_on,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.labeled_rows import labeled_column, labeled_rows
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
@@ -43,16 +43,21 @@ def test_a_later_column_keeps_the_earlier_ones(part: PartitionUnderTest) -> None
 
 
 @requirement("PUT-11", race=True)
-def test_columns_put_by_two_threads_at_once_are_both_kept(part: PartitionUnderTest) -> None:
-    for n in range(20):
+@pytest.mark.parametrize(("width", "rounds"), [(32, 20), (1 << 18, 6)], ids=["small", "large"])
+def test_columns_put_by_two_threads_at_once_are_both_kept(
+    part: PartitionUnderTest, width: int, rounds: int
+) -> None:
+    for n in range(rounds):
         ids = [f"{sample_id}_{n}" for sample_id in IDS]
-        part.put_labeled(ids, "x")
+        rows = {field: labeled_rows(part.id, ids, field, width=width) for field in ("x", "y", "z")}
+        part.put(ids, x=torch.stack(rows["x"]))
+        columns = {field: torch.stack(rows[field]) for field in ("y", "z")}
         run_concurrently(
-            [lambda i=ids, f=field: part.put_labeled(i, f) for field in ("y", "z")],
+            [lambda i=ids, f=f, c=c: part.put(i, **{f: c}) for f, c in columns.items()],
             part.timeouts.operation,
             "writer",
         )
-        part.expect_labeled(ids, "x", "y", "z")
+        part.expect_rows(ids, **rows)
         expect_ids(part.claim("train", ["x", "y", "z"]), ids, "rows with what both writers wrote")
 
 

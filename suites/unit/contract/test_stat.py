@@ -245,3 +245,22 @@ def test_many_rows_of_which_some_were_claimed_are_cleared_at_once(
     expect_status(part, False, "with some rows unclaimed, after a clear of claimed ones and others")
     part.claim("train")
     expect_status(part, True, "with every row claimed that was not cleared")
+
+
+@requirement("STAT-03", leans_on=("REG-08",))
+@pytest.mark.parametrize("claimed", [0, 2], ids=["none_claimed", "some_claimed"])
+def test_a_task_that_is_registered_while_rows_live_has_claimed_none(
+    part: PartitionUnderTest, claimed: int
+) -> None:
+    """Planes that count what a task has still to claim may begin with nothing."""
+    part.put_labeled(IDS)
+    if claimed:
+        part.claim("train", batch_size=claimed)
+    part.register(tasks=["train", "prev_lp", "ref_lp"])
+    expect_status(part, False, "for a task registered while rows live", "ref_lp")
+    part.claim("ref_lp", batch_size=1)
+    expect_status(part, False, "for it with rows unclaimed", "ref_lp")
+    part.put_labeled(["late"])
+    part.claim_all("ref_lp")
+    expect_status(part, True, "for it with every row claimed", "ref_lp")
+    expect_status(part, False, "for a task that has claimed less", "train", "ref_lp")

@@ -1,0 +1,136 @@
+"""Places in a registered list that a process remembers after another has registered a new list."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import State
+from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
+
+
+class PublishesLists(RayStoreClient):
+    """A client without a defect that stores lists of a registration in a partition of its own."""
+
+    def publish(self, partition_id: str, lists: dict[str, list[str]]) -> None:
+        """Store lists that the partition's clients in all processes can read."""
+        text = torch.tensor(list(json.dumps(lists).encode()), dtype=torch.uint8)
+        row = TensorDict({"lists": text[None]}, batch_size=[1])
+        super().put_samples(["lists"], f"{partition_id} lists", row)
+
+    def published(self, partition_id: str) -> dict[str, list[str]]:
+        """Return the lists that were published last; none if none ever were."""
+        try:
+            row = super().get_samples(["lists"], f"{partition_id} lists", ["lists"])
+        except LookupError:
+            return {}
+        lists: dict[str, list[str]] = json.loads(bytes(row["lists"][0].tolist()))
+        return lists
+
+
+@ray_mutant("TAG-01", evidence="tags")
+class TagEnumListsKeptByProcess(PublishesLists):
+    """Encodes a tag as the place of its value in the list that the process saw first.
+
+    Once another process has registered another list, everybody else decodes another value.
+    """
+
+    _lists = State(dict[str, dict[str, list[str]]])
+
+    def register_partition(
+        self,
+        partition_id: str,
+        fields: Any,
+        num_samples: int,
+        consumer_tasks: Any,
+        grpo_group_size: int | None = None,
+        enums: dict[str, list[str]] | None = None,
+    ) -> None:
+        how = (num_samples, consumer_tasks, grpo_group_size, enums)
+        super().register_partition(partition_id, fields, *how)
+        if enums:
+            self.publish(partition_id, enums)
+            self._lists[partition_id] = enums
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        if isinstance(tags, list) and all(isinstance(row, dict) for row in tags):
+            lists = self.published(partition_id)
+            known = self._lists.setdefault(partition_id, lists) if lists else {}
+            tags = [_decoded(row, known, lists) for row in tags]
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+def _decoded(
+    row: dict[str, Any], known: dict[str, list[str]], lists: dict[str, list[str]]
+) -> dict[str, Any]:
+    """Return the tags encoded by the ``known`` lists and decoded by ``lists``."""
+    codes = {name: known[name].index(row[name]) for name in row if row[name] in known.get(name, ())}
+    return row | {name: (lists[name][code:] or [row[name]])[0] for name, code in codes.items()}
+
+
+@ray_mutant(
+    "REG-03",
+    evidence="'x' is not produced",
+    may_fail="PUT-11 PUT-13 GET-05 GET-10 CLAIM-01 CLAIM-05",
+)
+class FieldNumbersKeptByProcess(PublishesLists):
+    """Writes a field under its number in the list of fields that the process saw first.
+
+    Once another process has registered the fields in another order, it writes over another field.
+    """
+
+    _numbers = State(dict[tuple[str, str], int])
+
+    def register_partition(self, partition_id: str, fields: Any, *args: Any, **kwargs: Any) -> None:
+        super().register_partition(partition_id, fields, *args, **kwargs)
+        if not self.list_sample_ids(partition_id):
+            self.publish(partition_id, {"fields": fields})
+        for key in [key for key in self._numbers if key[0] == partition_id]:
+            del self._numbers[key]
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        if not isinstance(fields, TensorDict):
+            return super().put_samples(sample_ids, partition_id, fields, tags)
+        order = self.published(partition_id).get("fields", []) if sample_ids else []
+        columns: dict[str, Any] = {}
+        for name in map(str, fields.keys()):
+            place = order.index(name) if name in order else -1
+            number = self._numbers.setdefault((partition_id, name), place)
+            columns[order[number] if 0 <= number < len(order) else name] = fields.get(name)
+        written = TensorDict(columns, batch_size=fields.batch_size)
+        receipt = super().put_samples(sample_ids, partition_id, written, tags)
+        return replace(receipt, fields=list(map(str, fields.keys())))
+
+
+#: Bytes of a column that is sent apart from the others.
+BULK = 1 << 20
+
+
+@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
+class PutLargeColumnsSentFirst(RayStoreClient):
+    """Stores columns of 1 MiB and more before the others, if their rows exist.
+
+    A reader that comes between gets the new value of one field and the old one of another.
+    """
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        if isinstance(fields, TensorDict) and isinstance(partition_id, str):
+            leaves = {name: fields.get(name) for name in map(str, fields.keys())}
+            tensors = {k: leaf for k, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
+            large = [name for name, leaf in tensors.items() if leaf.nbytes >= BULK]
+            if large and set(self.list_sample_ids(partition_id)).issuperset(sample_ids):
+                super().put_samples(sample_ids, partition_id, fields.select(*large))
+        return super().put_samples(sample_ids, partition_id, fields, tags)

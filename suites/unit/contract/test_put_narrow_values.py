@@ -1,0 +1,81 @@
+"""PUT-01, PUT-05: columns come back exactly whose values a plane may store in fewer bytes.
+
+Planes pack integers that fit a smaller type, and store runs of equal values as their lengths.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.wire import stack_or_nest
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+#: The least and the greatest value of a column: -100 marks tokens that have no label.
+RANGES = [
+    (0, 255), (-1, 255), (-100, 127), (-128, 128), (-100, 40_000), (0, 65_535), (-1, 65_536),
+    (-100, 2**31 - 1), (-(2**31), 2**31), (-100, 2**32 - 1), (-1, 2**32), (-(2**63), 2**63 - 1),
+]  # fmt: skip
+
+#: Lengths of the rows: more elements than a plane leaves as they are.
+LENGTHS = {"dense": [700] * 3, "jagged": [700, 1200, 301]}
+
+
+def columns_of(low: float, high: float, count: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Return columns of small values with one that has the outer values, and one where all do."""
+    small = torch.arange(count).remainder(100).to(dtype)
+    within = small.clone()
+    within[count // 3], within[-count // 3] = low, high
+    each = small.clone()
+    each[::2], each[1::2] = low, high
+    return [within, each]
+
+
+@requirement("PUT-05", leans_on=("PUT-04",), scattered=False)
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("span", RANGES, ids=str)
+def test_integers_that_nearly_fit_a_smaller_type_come_back(
+    part: PartitionUnderTest, span: tuple[int, int], lengths: list[int]
+) -> None:
+    for column in columns_of(*span, sum(lengths), torch.int64):
+        rows = list(column.split(lengths))
+        part.put(IDS, x=stack_or_nest(rows))
+        part.expect_rows(IDS, x=rows)
+
+
+#: Floats that a smaller type doesn't hold: rounded, beyond its greatest, below its least.
+FLOATS = {"rounded": (0.1, 2049.0), "large": (-1e5, 1e30), "small": (1e-8, -1e-40)}
+
+
+@requirement("PUT-01", scattered=False)
+@pytest.mark.parametrize("span", FLOATS.values(), ids=FLOATS)
+def test_floats_that_nearly_fit_a_smaller_type_come_back(
+    part: PartitionUnderTest, span: tuple[float, float]
+) -> None:
+    for column in columns_of(*span, 2100, torch.float32):
+        rows = list(column.split(700))
+        part.put(IDS, x=torch.stack(rows))
+        part.expect_rows(IDS, x=rows)
+
+
+#: Elements of a row, so that a run takes more than 16 bits in one row, or in two.
+LONG, HALF = 70_000, 40_000
+
+
+@requirement("PUT-01", scattered=False)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32], ids=str)
+@pytest.mark.parametrize("width", [LONG, HALF], ids=["in_a_row", "across_rows"])
+def test_long_runs_of_equal_values_come_back(
+    part: PartitionUnderTest, dtype: torch.dtype, width: int
+) -> None:
+    column = torch.zeros(3, width, dtype=dtype)
+    column[1] = 1
+    column[2, -1] = 1
+    masks = torch.ones(3, width, dtype=dtype)
+    masks[2, :100] = 0
+    for rows in (column, masks, column):
+        part.put(IDS, x=rows)
+        part.expect_rows(IDS, x=list(rows))

@@ -1,0 +1,62 @@
+"""TAG-01: tags whose values a registration lists in ``enums`` come back as they were put.
+
+Planes store such a tag as the place of its value in a list, which other tags and registrations
+have in another order.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rlconform.certify.assertions.expect import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+#: Values of two tags: some are values of both, at other places; some differ only in case.
+ENUMS = {"finish_reason": ["stop", "abort", "length", "Stop"], "verdict": ["abort", "stop", "none"]}
+
+#: The tags of each row: each value of each tag is that of some row.
+TAGS = [
+    {"finish_reason": reason, "verdict": verdict}
+    for reason in ENUMS["finish_reason"]
+    for verdict in ENUMS["verdict"]
+]
+
+
+@requirement("TAG-01")
+def test_a_value_of_two_enums_comes_back_in_each(part: PartitionUnderTest) -> None:
+    part.register(enums=ENUMS)
+    ids = [f"r{n}" for n, _ in enumerate(TAGS)]
+    part.put_labeled(ids, tags=TAGS)
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, dict(zip(ids, TAGS, strict=True)), "tags whose values are those of two enums")
+
+
+#: Values of a second registration.
+CHANGED = {
+    "reversed": ENUMS["verdict"][::-1],
+    "one_more_first": ["refused", *ENUMS["verdict"]],
+}
+
+
+@requirement("TAG-01", leans_on=("REG-08",))
+@pytest.mark.parametrize("values", CHANGED.values(), ids=CHANGED)
+@pytest.mark.parametrize("lives", [True, False], ids=["rows_live", "rows_cleared"])
+def test_values_of_an_enum_that_is_registered_again_in_another_order_come_back(
+    part: PartitionUnderTest, values: list[str], lives: bool
+) -> None:
+    part.register(enums=ENUMS)
+    old = {i: {"verdict": v} for i, v in zip(IDS, ENUMS["verdict"], strict=True)}
+    part.put_labeled(IDS, tags=list(old.values()))
+    if not lives:
+        expect_equal(tags_by_id(part.claim("train")), old, "tags of the first registration")
+        part.clear(IDS)
+        old = {}
+    part.register(enums=ENUMS | {"verdict": values})
+    new = {f"new{n}": {"verdict": value} for n, value in enumerate(values)}
+    part.put_labeled(list(new), tags=list(new.values()))
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, old | new, "tags after the enum was registered in another order")
