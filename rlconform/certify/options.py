@@ -36,6 +36,7 @@ class CertifyOptions:
     only: Sequence[str] = ()  # only the checks of these ids, or all
     turns: int = 1  # times that the checks run, each from the next seed, until one is broken
     effort: float = 1.0  # share of the usual number of generated examples
+    spread: bool = False  # whether the processes of checks are on different hosts of a joined Ray
     races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
     max_failures: int | None = None  # broken checks of MUSTs after which the run stops
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
@@ -54,4 +55,5 @@ class CertifyOptions:
             "-k": self.select,
         }
         given = {name: str(value) for name, value in values.items() if value not in {None, ""}}
-        return [*chain(*given.items()), *([] if self.races else ["--no-races"])]
+        flags = {"--no-races": not self.races, "--spread": self.spread}
+        return [*chain(*given.items()), *(flag for flag, is_set in flags.items() if is_set)]

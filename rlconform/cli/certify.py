@@ -83,6 +83,9 @@ def certify(
         int | None, typer.Option(help="Stop after this many broken checks of MUSTs.", min=1)
     ] = None,
     ray_address: RayAddress = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Processes on different hosts of the Ray there.")
+    ] = False,
     sign: Annotated[
         Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
     ] = None,
@@ -107,7 +110,10 @@ def certify(
             check_timeout,
             seed,
             max_failures=1 if first else max_failures,
+            spread=spread,
         )
+        if spread and not ray_address:
+            raise ConfigError("--spread needs --ray-address, the Ray of several hosts")
         check_target_name(target, options.level)
         waived = load_waivers(waivers) if waivers else []
         sign_with = signer(sign) if sign else None

@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--requirements", default="", help="only checks of these ids, by commas")
     group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
+    group.addoption("--spread", action="store_true", help="processes on different hosts of the Ray")
     group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")
     group.addoption(
         "--no-health",

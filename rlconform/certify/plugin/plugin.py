@@ -100,7 +100,9 @@ class CertifyPlugin:
             if check_s is not None:
                 target = replace(target, timeouts=replace(target.timeouts, check=check_s))
             config, level = json.loads(self._option("--target-config")), level or target.level
-            self._session = PlaneSession(spec, target, config, level, self._report_processes)
+            self._session = PlaneSession(
+                spec, target, config, level, self._report_processes, self._option("--spread")
+            )
         return self._session
 
     def pytest_sessionstart(self) -> None:
@@ -115,6 +117,8 @@ class CertifyPlugin:
                 description["adapter"] = adapter_of(target)
             self.pipe.send(events.TargetDescribed(description))
             self.session.prepare()
+            if hosts := [host.name for host in self.session.hosts]:
+                self.pipe.send(events.HostsNamed(hosts))
             self.pipe.send(events.PlaneOpening())
             self.session.owner()
         except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way

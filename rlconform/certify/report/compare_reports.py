@@ -152,6 +152,7 @@ def _facts(report: ReportDocument) -> dict[str, str]:
         "rlconform": header.kit,
         "selected": header.selected or "all",
         "seed": str(header.seed),
+        "hosts": ", ".join(target.hosts) or "one",
     }
     if target.adapter:
         facts["adapter"] = f"{target.adapter.module} {target.adapter.sha256[:12]}"

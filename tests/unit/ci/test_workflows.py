@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rlconform._resources import resource_dir
+
 from .workflow_steps import (
     ACTION,
     ROOT,
@@ -92,7 +93,8 @@ def stubs(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "bin"
     folder.mkdir()
     calls = tmp_path / "calls"
-    python = f'[[ "$1 $2" != "-m pip" ]] || {{ echo "$@" >>{calls}; exit 0; }}; exec {sys.executable} "$@"'
+    note = f'[[ "$1 $2" != "-m pip" ]] || {{ echo "$@" >>{calls}; exit 0; }}'
+    python = f'{note}; exec {sys.executable} "$@"'
     scripts = {
         "python": python,
         "rlconform": f'exec {sys.executable} -m rlconform "$@"',
