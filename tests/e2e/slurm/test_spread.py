@@ -15,70 +15,63 @@ from typing import Any
 import pytest
 
 from rlconform._resources import resource_dir
+from rlconform.launch.sbatch import slurm_file
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slurm_ci]
 
 PORT = 6400
-TOKEN = "f" * 64
+#: Of all processes; workers import the planes by name.
+ENVIRONMENT = (
+    f"PYTHONPATH={Path.cwd()}:{resource_dir('fixtures') / 'planes'}",
+    "RAY_AUTH_MODE=token",
+    f"RAY_AUTH_TOKEN={'f' * 64}",
+)
 #: Checks of reads between processes, and races whose histories are ordered by one clock.
 READS = "finished_put or claimed_rows_are_read"
 Certify = Callable[..., tuple[int, str, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def ray_address(cluster: Any, until: Callable[..., None]) -> Iterator[str]:
-    """A Ray of two hosts, with a token."""
-    planes = resource_dir("fixtures") / "planes"
-    environment = [
-        "env", f"PYTHONPATH={Path.cwd()}:{planes}", "RAY_AUTH_MODE=token",
-        f"RAY_AUTH_TOKEN={TOKEN}", "OMP_NUM_THREADS=1",
-    ]  # fmt: skip
-    head, address = cluster.hosts["n1"], f"10.77.0.11:{PORT}"
-    processes = []
-    for name, place in (("n1", ["--head", f"--port={PORT}"]), ("n2", [f"--address={address}"])):
-        options = [
-            "--block", "--disable-usage-stats", "--include-dashboard=false", "--num-cpus=8",
-            f"--node-ip-address=10.77.0.{11 if name == 'n1' else 12}",
-            "--object-store-memory=200000000",
-        ]  # fmt: skip
-        if name == "n1":
-            options.append(f"--temp-dir={cluster.folder}/ray")
-        processes.append(
-            cluster.hosts[name].start(
-                *environment, sys.executable, "-m", "ray.scripts.scripts", "start", *place,
-                *[one for one in options if name == "n1" or "dashboard" not in one],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+def ray_address(cluster: Any) -> Iterator[str]:
+    """A Ray of two hosts, started by the script of a job's nodes, with a token."""
+    folder, address = cluster.folder / "spread", f"10.77.0.11:{PORT}"
+    folder.mkdir()
+    (folder / "setup.sh").write_text("")
+    job = {
+        "JOB_FOLDER": folder, "LOGS": folder, "JOB_PYTHON": sys.executable, "JOB_PORT": PORT,
+        "JOB_CPUS": 8, "JOB_GPUS": 0, "JOB_OBJECT_STORE": 200_000_000, "JOB_BRING_UP_S": 240,
+        "RAY_HEAD": address, "SLURM_JOB_ID": "spread", "SLURM_NODEID": 0,
+        "RAY_prestart_worker_first_driver": 0,
+    }  # fmt: skip
+    environment = ["env", *ENVIRONMENT, *(f"{name}={value}" for name, value in job.items())]
+    started = []
+    for role, name, number in (("head", "n1", 11), ("worker", "n2", 12)):
+        words = (str(slurm_file("ray_node.sh")), role, name, f"10.77.0.{number}")
+        with (folder / f"{role}-{name}.log").open("w") as log:
+            node = cluster.hosts[name].start(
+                *environment, "bash", *words, stdout=log, stderr=subprocess.STDOUT
             )
-        )  # fmt: skip
-    joined = (
-        "import ray, sys; ray.init(sys.argv[1], log_to_driver=False);"
-        "sys.exit(sum(node['Alive'] for node in ray.nodes()) != 2)"
-    )
-
-    def both_joined() -> bool:
-        asked = head.start(
-            *environment, sys.executable, "-c", joined, address, stderr=subprocess.DEVNULL
-        )
-        return bool(asked.wait() == 0)
-
-    until("two hosts in Ray", both_joined, 180)
+        started.append(node)
+    waiting = cluster.hosts["n1"].start(
+        *environment, sys.executable, "-m", "rlconform.launch.await_nodes", address, "240",
+        str(folder / "missing"), "n1", "n2",
+    )  # fmt: skip
+    assert waiting.wait() == 0, "\n".join(log.read_text() for log in folder.glob("*.log"))
     yield address
-    for process in processes:
-        process.terminate()
-        process.wait()
+    for node in started:
+        node.terminate()
+        node.wait()
 
 
 @pytest.fixture
 def certify(cluster: Any, ray_address: str, tmp_path: Path) -> Certify:
     """``certify(target, select)``: on n1; return exit code, output and ``report.json``."""
-    planes = resource_dir("fixtures") / "planes"
 
     def run(target: str, select: str, *options: str) -> tuple[int, str, dict[str, Any]]:
         process = cluster.hosts["n1"].start(
-            "env", f"PYTHONPATH={Path.cwd()}:{planes}", f"RAY_AUTH_TOKEN={TOKEN}",
-            sys.executable, "-m", "rlconform", "certify", target, "--level", "functional",
-            "--spread", "--ray-address", ray_address, "-k", select, "--out", str(tmp_path),
-            *options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            "env", *ENVIRONMENT, sys.executable, "-m", "rlconform", "certify", target,
+            "--level", "functional", "--spread", "--ray-address", ray_address, "-k", select,
+            "--out", str(tmp_path), *options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         output = process.communicate(timeout=400)[0]
         assert (tmp_path / "report.json").exists(), output
