@@ -20,6 +20,8 @@ WORKER_SERVER = "RLCONFORM_WORKER_SERVER"
 #: Variables that take effect when a process starts or loads its libraries, or that mark the
 #: processes of a run (``RLCONFORM_``). If they differ from the server's, no worker is forked.
 _AT_START = ("PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "TMPDIR")
+#: Read whenever ``breakpoint`` is called, and set by ``ray.init``: no condition.
+_AT_USE = "PYTHONBREAKPOINT"
 _AT_START_PREFIXES = ("PYTHON", "LD_", "MALLOC_", "KMP_", "MKL_", "RLCONFORM_")
 
 
@@ -30,7 +32,8 @@ def start_conditions() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _AT_START or name.startswith(_AT_START_PREFIXES)
     }
-    kept.pop(WORKER_SERVER, None)
+    for name in (WORKER_SERVER, _AT_USE):
+        kept.pop(name, None)
     return kept | {"executable": sys.executable, "prefix": sys.prefix}
 
 

@@ -34,6 +34,9 @@ SHORT: Mapping[Level, tuple[str, ...]] = {
 }
 #: Folder of the scenarios of several processes, all of which run if one requirement is asked for.
 INTERPLAY = ("functional/interplay",)
+#: Seconds that a check of scenarios may take: with as many trials at once as a self-test has jobs,
+#: the usual time ends the search before the scenario that kills the mutant.
+INTERPLAY_S = 900.0
 #: Folders of the checks that provoke races: between threads, and between processes.
 RACES: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
@@ -135,6 +138,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
         requirements=mutant.fails,
         races=False,
         max_hangs=0,
+        check_timeout=INTERPLAY_S if mutant.interplay else None,
     )
     return _trial(options, fork_server)
 

@@ -32,8 +32,9 @@ from rlconform.certify.properties.excerpt import FailureReport
 SCENARIOS, BATCH = 600, 12
 #: Scenarios from which batches are made; those of a batch need guests of one kind.
 WINDOW = 10 * BATCH
-#: Most seconds of the plane's own calls for all batches, and of the checks on a busy machine.
-PLANE_S, SEARCH_S = 60.0, 180.0
+#: Of the time that a check may take, the shares that all batches may take: in the plane's own
+#: calls, and with the checks' own work on a busy machine. The rest is for shrinking.
+PLANE_SHARE, SEARCH_SHARE = 0.2, 0.6
 #: Most seconds for making one failing scenario smaller.
 SHRINK_S = 10.0
 
@@ -54,13 +55,17 @@ class InterplayMatrix:
         seed: Seeds the choice of scenarios.
         effort: Share of the usual number of scenarios, in (0, 1].
         groups, objects: Whether the plane claims whole groups, and carries object columns.
+        check_s: Seconds that a check may take.
     """
 
-    def __init__(self, seed: int, effort: float, *, groups: bool, objects: bool) -> None:
+    def __init__(
+        self, seed: int, effort: float, *, groups: bool, objects: bool, check_s: float
+    ) -> None:
         self.judged = 0  # scenarios that ran to their end
         self._objects = objects
         self._batches = planned(seed, max(1, round(SCENARIOS * effort)), groups)
         self._seconds = self._plane_seconds = 0.0
+        self._check_s = check_s
         self._over = False
         self._works = True  # False once the plane has stopped working: nothing more is judged
         self._failures: dict[str, InterplayFailure] = {}
@@ -72,7 +77,10 @@ class InterplayMatrix:
 
     @property
     def _late(self) -> bool:
-        return self._seconds > SEARCH_S or self._plane_seconds > PLANE_S
+        return (
+            self._seconds > SEARCH_SHARE * self._check_s
+            or self._plane_seconds > PLANE_SHARE * self._check_s
+        )
 
     def failure_of(self, requirement: str, processes: Processes) -> InterplayFailure | None:
         """Return the smallest scenario that breaks a requirement; None if none does."""

@@ -20,7 +20,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 
-#: The first check runs the scenarios of all, for at most ``SEARCH_S``.
+#: The first check runs the scenarios of all.
 PATIENCE_S = 300.0
 
 
@@ -66,6 +66,7 @@ def check_interplay(
                 request.config.getoption("--effort", 1.0),
                 groups=plane.target.declares("group_claims") is True,
                 objects=plane.target.declares("objects") is True,
+                check_s=request.config.getoption("--check-timeout") or PATIENCE_S,
             ),
         )
         failure = matrix.failure_of(mark.args[0], processes)
