@@ -8,7 +8,8 @@ set -euo pipefail
 case ${REQUIRE:=certified} in
     certified) ;;
     no-regression)
-        [[ -n ${BASELINE:-} ]] || { echo "::error::require: no-regression needs a baseline" >&2; exit 2; } ;;
+        # The first run has none; if it failed for that, there would never be one.
+        [[ -n ${BASELINE:-} ]] || echo "::warning::no baseline yet: a plane that is not certified passes" ;;
     *) echo "::error::require: expected certified or no-regression; got $REQUIRE" >&2; exit 2 ;;
 esac
 read -ra options <<<"${OPTIONS:-}"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rlconform.backends.ray_store import RayStoreClient
+from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import BatchMeta
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.trainers.plane_policy import PlanePolicy
 from rlconform.launch.sizing import plane_size
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_an_address_that_only_its_own_host_reaches_is_caught(
 ) -> None:
     for number, name in enumerate(("n1", "n2"), 1):
         cluster.hosts[name]._run(
-            f"ip link show usb0 >/dev/null 2>&1 || {{ ip link add usb0 type dummy;"
+            f"ip link show usb0 >/dev/null 2>&1 || {{ ip link add usb0 type bridge;"
             f" ip address add 169.254.3.{number}/16 dev usb0; ip link set usb0 up; }}"
         )
     code, _, report = certify(f"announcing:{target}", READS)

@@ -155,7 +155,6 @@ def test_the_action_certifies_keeps_and_compares(certified: Any, tmp_path: Path)
     ("given", "said"),
     [
         ({"target": "memory", "require": "certify"}, "expected certified or no-regression"),
-        ({"target": "memory", "require": "no-regression"}, "needs a baseline"),
         (
             {"target": "no_such_plane", "require": "no-regression", "baseline": "old"},
             "no_such_plane",
@@ -166,6 +165,21 @@ def test_the_action_fails_if_nothing_was_judged(certified: Any, given: Any, said
     result = certified(extras="none", **given)
     assert result.code == 2, result.output
     assert said in result.output
+
+
+@pytest.mark.parametrize("baseline", ["", "old"])
+@pytest.mark.parametrize("require", ["certified", "no-regression"])
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+def test_only_a_plane_that_was_judged_may_be_left_to_the_baseline(
+    tmp_path: Path, stubs: dict[str, str], code: int, require: str, baseline: str
+) -> None:
+    (tmp_path / "bin" / "rlconform").write_text(f"#!/bin/bash\nexit {code}\n")
+    given = {"TARGET": "x", "OUT": "none", "REQUIRE": require, "BASELINE": baseline}
+    step = {"name": "certify", "run": f"bash {ROOT}/ci/certify_action.sh", "env": given}
+    result = run_steps([step], {}, tmp_path, stubs)
+    assert result.code == (0 if code == 1 and require == "no-regression" else code)
+    first = require == "no-regression" and not baseline
+    assert ("::warning::no baseline yet" in result.output) is first
 
 
 _GH = """\
