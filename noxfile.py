@@ -4,7 +4,8 @@
 ``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
 ``slurm`` recipes on an emulated cluster,
 ``certify`` one certification; ``workflows`` lints those of GitHub,
-``docs`` renews the generated pages.
+``docs`` renews the generated pages and builds the site. The first run of a session says what it
+installs.
 """
 
 from __future__ import annotations
@@ -23,10 +24,28 @@ CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 ANY_ORDER = ("--random-order", "--durations", "10")
 
 
+#: What the heavy extras bring; the versions are those of ci/constraints.txt.
+BRINGS = {
+    "tq": "Ray, TransferQueue",
+    "mooncake": "Mooncake Store",
+    "grpo": "transformers, TensorBoard",
+    "megatron": "transformers, TensorBoard, Megatron-core",
+    "docs": "MkDocs",
+}
+
+
+def weight(extras: tuple[str, ...]) -> str:
+    """Return what the extras install besides tools, for people who wait for the first time."""
+    brings = ["torch", *(BRINGS[extra] for extra in extras if extra in BRINGS)]
+    return f"{', '.join(brings)}; the first time takes minutes"
+
+
 def install(session: nox.Session, *extras: str) -> None:
     """Install the checkout, and let the hundreds of processes of the tests share bytecode."""
     session.env["PYTHONDONTWRITEBYTECODE"] = ""  # if it were set, each would compile torch again
     session.env["OMP_NUM_THREADS"] = "1"  # as rlconform does: see its THREADS
+    if session.virtualenv.is_sandboxed:
+        session.log(f"installs rlconform with the extras {', '.join(extras)}: {weight(extras)}")
     session.install(*CONSTRAINTS, "-e", f".[{','.join(extras)}]")
 
 
@@ -174,6 +193,11 @@ def certify(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Renew the generated pages: ``docs/requirements``, ``mutants.md``, ``trainer_defects.md``."""
-    install(session, "dev", "tq", "grpo")
+    """Renew the generated pages, and build the site of the docs, in which no link may be dead.
+
+    ``nox -s docs -- serve`` shows the site while you write.
+    """
+    install(session, "dev", "tq", "grpo", "docs")
     session.run("python", "-m", "rlconform.selftest.requirement_pages", "docs")
+    session.env["NO_MKDOCS_2_WARNING"] = "1"
+    session.run("mkdocs", *(session.posargs or ("build", "--strict")))

@@ -173,7 +173,9 @@ def _block(cfg: Any, source: str) -> dict[str, Any]:
     if not isinstance(block, Mapping):
         raise ConfigError(f"{source}: data_plane is {block!r}, not a mapping of keys to values")
     if block.keys().isdisjoint(_KEYS):
-        raise ConfigError(f"{source}: there is no data_plane block")
+        raise ConfigError(
+            f"{source}: expected a data_plane block; got {', '.join(map(str, block)) or 'no key'}"
+        )
     return dict(block)
 
 

@@ -75,7 +75,7 @@ class RayRuntime:
         """
         if not (self.started or self.joined):
             return
-        processes = forked_workers() if self.started else []
+        processes = forked_workers() + _writing_below(self.folder) if self.folder else []
         folder, self.folder, self.joined = self.folder, None, False
         atexit.unregister(self.close)
         processes += [each for server in self._servers for each in _with_children(server)]
@@ -191,6 +191,19 @@ def _with_children(process: psutil.Process) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _writing_below(folder: str) -> list[psutil.Process]:
+    """Return the processes whose standard output is a file below the folder, as Ray's workers' is.
+
+    They include workers that the server of another process has forked, which descend of none here.
+    """
+    found = []
+    for pid in psutil.pids():
+        with suppress(OSError, psutil.NoSuchProcess):  # another user's, or it has ended
+            if os.readlink(f"/proc/{pid}/fd/1").startswith(f"{folder}/"):
+                found.append(psutil.Process(pid))
+    return found
 
 
 def _end(processes: Sequence[psutil.Process], patience_s: float) -> None:

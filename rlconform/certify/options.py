@@ -34,6 +34,8 @@ class CertifyOptions:
     checks: Sequence[str] = CHECKS  # folders and files below ``suites/`` that hold the checks
     requirements: Sequence[str] = ()  # only checks of these, or all
     only: Sequence[str] = ()  # only the checks of these ids, or all
+    why_only: str = ""  # what these checks are, for the report
+    telling_first: bool = False  # whether to begin with a short check of each requirement
     turns: int = 1  # times that the checks run, each from the next seed, until one is broken
     effort: float = 1.0  # share of the usual number of generated examples
     spread: bool = False  # whether the processes of checks are on different hosts of a joined Ray
@@ -41,19 +43,28 @@ class CertifyOptions:
     max_failures: int | None = None  # broken checks of MUSTs after which the run stops
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
+    @property
+    def selection(self) -> str:
+        """What the user selected, in words; "" for all checks."""
+        return " and ".join(filter(None, [self.select, self.why_only]))
+
     def pytest_arguments(self) -> list[str]:
         """Return these options, except ``only``, as arguments for pytest, which runs the checks."""
         values = {
-            "--target": self.spec,
-            "--target-config": json.dumps(dict(self.config)),
-            "--seed": self.seed,
-            "--turns": self.turns,
-            "--effort": self.effort,
-            "--requirements": ",".join(self.requirements),
-            "--check-timeout": self.check_timeout,
-            "--level": self.level,
+            "--rlconform-target": self.spec,
+            "--rlconform-target-config": json.dumps(dict(self.config)),
+            "--rlconform-seed": self.seed,
+            "--rlconform-turns": self.turns,
+            "--rlconform-effort": self.effort,
+            "--rlconform-requirements": ",".join(self.requirements),
+            "--rlconform-check-timeout": self.check_timeout,
+            "--rlconform-level": self.level,
             "-k": self.select,
         }
         given = {name: str(value) for name, value in values.items() if value not in {None, ""}}
-        flags = {"--no-races": not self.races, "--spread": self.spread}
-        return [*chain(*given.items()), *(flag for flag, is_set in flags.items() if is_set)]
+        switches = {
+            "--rlconform-no-races": not self.races,
+            "--rlconform-telling-first": self.telling_first,
+            "--rlconform-spread": self.spread,
+        }
+        return [*chain(*given.items()), *(name for name, is_on in switches.items() if is_on)]

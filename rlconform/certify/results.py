@@ -75,6 +75,7 @@ class CheckResult:
     plane_seconds: float = 0.0  # share of ``seconds`` in which at least one client call ran
     start_seconds: float = 0.0  # share of ``seconds`` in which planes and processes start or end
     reproducer: str = ""  # source of a script that repeats the calls, or ""
+    plain_script: str = ""  # the same without rlconform, or "" if that can't show the failure
     at_once: bool = False  # whether threads overlap, so that the script may not show the failure
     history: str = ""  # operations of several threads or processes, one JSON line each, or ""
     leans_on: list[str] = field(default_factory=list)  # requirements that the assertion relies on

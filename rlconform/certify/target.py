@@ -37,9 +37,13 @@ def check_target_name(spec: str, level: Level | None = None) -> None:
     """Raise ``TargetError`` for an unknown name, or a one-process plane at a higher level."""
     if spec in ONE_PROCESS and level not in {None, "unit"}:
         raise _of_one_process(spec, level)
-    path = BUILTIN.get(spec) or _entry_points().get(spec) or spec
-    if not path.partition(":")[2]:
+    if not target_path(spec).partition(":")[2]:
         raise _unknown(spec)
+
+
+def target_path(spec: str) -> str:
+    """Return ``module:attribute`` of a target's name, or the name if it is not known."""
+    return BUILTIN.get(spec) or _entry_points().get(spec) or spec
 
 
 def resolve_target(spec: str, level: Level | None = None) -> Target:
@@ -49,7 +53,7 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
         TargetError: There is no such target, or its plane runs in one process and the level needs
             several; the message says how to fix it.
     """
-    found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
+    found = _load(target_path(spec), spec)
     if isinstance(found, Target):
         if found.level == "unit" and level not in {None, "unit"}:
             raise _of_one_process(spec, level)

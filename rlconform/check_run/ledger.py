@@ -10,9 +10,8 @@ Memory holds the open groups, and 24 to 48 bytes of each closed one.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from dataclasses import dataclass, field
 
+from rlconform.check_run.checkpoint_mark import CheckpointMark, Totals
 from rlconform.check_run.closed_ids import ClosedIds, Fate
 from rlconform.check_run.lives import GroupLife, RowLife
 from rlconform.events.schema import (
@@ -20,12 +19,13 @@ from rlconform.events.schema import (
     CheckpointSaved,
     Cleared,
     Committed,
-    DropCause,
+    Dequeued,
     Dropped,
     EventSource,
     GroupEvent,
     ProcessLost,
     PromptDispatched,
+    Queued,
     Record,
     Resumed,
     RewardComputed,
@@ -46,32 +46,6 @@ from rlconform.events.schema import (
 KEPT_CHECKPOINTS = 8
 
 
-@dataclass
-class Totals:
-    """Numbers of groups; what a resume undoes is not counted."""
-
-    dispatched: int = 0
-    trained: int = 0
-    dropped: Counter[DropCause] = field(default_factory=Counter)
-
-    def copy(self) -> Totals:
-        """Return an independent copy."""
-        return Totals(self.dispatched, self.trained, Counter(self.dropped))
-
-
-@dataclass
-class CheckpointMark:
-    """The state when a checkpoint was saved."""
-
-    record: Record
-    step: int
-    open_groups: dict[str, GroupLife]
-    totals: Totals
-    # Digests of what was closed until the next checkpoint.
-    groups_closed: array[int] = field(default_factory=lambda: array("Q"))
-    prompts_closed: array[int] = field(default_factory=lambda: array("Q"))
-
-
 class Ledger:
     """Follows all groups; ``on_<type of event>`` methods change it."""
 
@@ -89,6 +63,8 @@ class Ledger:
         self.resumes = 0
         self.lost: dict[EventSource, Record] = {}
         self.finished: Record | None = None
+        self.step = 0  # the last one that was trained, or that the run was resumed from
+        self.stepped: Record | None = None  # what says so
         self.seen: dict[type, int] = dict.fromkeys(AnyEvent.__args__, 0)  # the judge counts
 
     def on_run_started(self, event: RunStarted, record: Record, _: GroupLife | None) -> None:
@@ -209,6 +185,13 @@ class Ledger:
             group.committed = record
             self.ready += group.waiting
 
+    def on_queued(self, _: Queued | Dequeued, record: Record, group: GroupLife | None) -> None:
+        """A trajectory queue has a group, or gives it out."""
+        if group is not None:
+            group.queued = record
+
+    on_dequeued = on_queued
+
     def on_selected(self, event: Selected, record: Record, group: GroupLife | None) -> None:
         """A step takes a group."""
         group = self._opened(event, record, group)
@@ -218,6 +201,8 @@ class Ledger:
 
     def on_trained(self, event: Trained, record: Record, group: GroupLife | None) -> None:
         """Rows are in an update; with the last of them the group is closed."""
+        if event.step != self.step:
+            self.step, self.stepped = event.step, record
         group = self._opened(event, record, group)
         if group is None:
             return
@@ -279,9 +264,10 @@ class Ledger:
         """Return the latest checkpoint of a step."""
         return next((mark for mark in reversed(self.checkpoints) if mark.step == step), None)
 
-    def on_resumed(self, event: Resumed, _: Record, __: GroupLife | None) -> None:
+    def on_resumed(self, event: Resumed, record: Record, _: GroupLife | None) -> None:
         """Return to the state of the checkpoint."""
         self.resumes += 1
+        self.step, self.stepped = event.step, record
         mark = self.checkpoint_of(event.step)
         if mark is None:
             return
@@ -301,3 +287,10 @@ class Ledger:
         self.totals = mark.totals.copy()
         self.waiting = len(self.groups)
         self.ready = sum(group.committed is not None for group in self.groups.values())
+
+    @property
+    def completed(self) -> Record | None:
+        """The ``run_finished`` of a run that was completed."""
+        event = self.finished.event if self.finished is not None else None
+        whole = isinstance(event, RunFinished) and event.reason == "completed"
+        return self.finished if whole else None

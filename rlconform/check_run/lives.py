@@ -58,7 +58,7 @@ class GroupLife:
 
     __slots__ = (
         "attempt", "cleared", "committed", "dispatched", "first", "group_id", "prompt_id",
-        "rows", "selected", "trained", "trained_rows",
+        "queued", "rows", "selected", "trained", "trained_rows",
     )  # fmt: skip
 
     def __init__(self, group_id: str, first: Record) -> None:
@@ -71,6 +71,7 @@ class GroupLife:
         self.first = first
         self.rows: dict[int, RowLife] = {}
         self.committed: Record | None = None
+        self.queued: Record | None = None  # its last queued or dequeued
         self.selected: Record | None = None
         self.trained: list[Record] = []
         self.trained_rows: set[int] = set()
@@ -80,7 +81,8 @@ class GroupLife:
     def last(self) -> Record:
         """The latest record of the group, or of the latest attempts of its rows."""
         of_rows = [one for row in self.rows.values() for one in (*records_of(row), row.reward)]
-        of_group = [self.first, self.committed, self.selected, self.cleared, *self.trained]
+        steps = [self.committed, self.queued, self.selected, self.cleared]
+        of_group = [self.first, *steps, *self.trained]
         known = [record for record in (*of_rows, *of_group) if record is not None]
         return max(known, key=lambda record: record.clock)
 
@@ -96,7 +98,7 @@ class GroupLife:
 
     def forget_training(self) -> None:
         """Undo what a resume undoes: the step that took the group."""
-        self.selected, self.cleared = None, None
+        self.queued = self.selected = self.cleared = None
         self.trained, self.trained_rows = [], set()
 
     def oldest_row(self) -> RowLife | None:

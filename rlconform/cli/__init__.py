@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, cast
 
 import typer
 
@@ -17,6 +18,7 @@ from rlconform.cli import (
     events,
     launch,
     matrix,
+    new_adapter,
     requirements,
     self_test,
     size,
@@ -24,12 +26,15 @@ from rlconform.cli import (
     verify,
     waivers,
 )
-from rlconform.cli.console import new_console
+from rlconform.cli.console import new_console, report
 
 app = typer.Typer(
     help="Conformance of RL data planes.", no_args_is_help=True, rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )  # fmt: skip
+
+#: Typer exports this subclass alone, be it of click's errors or of those in its own copy of click.
+_USAGE_ERROR = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
 def _version(wanted: bool) -> None:
@@ -48,6 +53,7 @@ def root(
     """Check an RL data plane against its contract."""
 
 
+app.command("new-adapter", epilog=new_adapter.EPILOG)(new_adapter.new_adapter)
 app.command("certify", epilog=certify.EPILOG)(certify.certify)
 app.command("verify", epilog=verify.EPILOG)(verify.verify)
 app.command("matrix", epilog=matrix.EPILOG)(matrix.matrix)
@@ -69,5 +75,16 @@ app.command("explain", epilog=requirements.EPILOG)(requirements.explain)
 
 
 def main() -> None:
-    """Run the ``rlconform`` command, as its entry point."""
-    app()
+    """Run the ``rlconform`` command, as its entry point.
+
+    Typer shows a wrong option in a box of five lines; here it is one sentence, like any mistake.
+    """
+    try:
+        code = app(sys.argv[1:] or ["--help"], prog_name="rlconform", standalone_mode=False)
+    except _USAGE_ERROR as error:
+        where = " ".join(error.ctx.command_path.split()[1:]) if error.ctx else ""
+        message = " ".join(error.format_message().split()).rstrip(".")
+        message = message.replace("Value error, ", "")  # pydantic's, of an option's choices
+        message = f"{where}: {message}" if where else message
+        sys.exit(report(f"{message}; see rlconform {where} --help".replace("  ", " ")))
+    sys.exit(code)

@@ -82,7 +82,7 @@ def _read(path: Path) -> BenchDocument:
     try:
         return BenchDocument.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path}: {error.strerror}; name a bench.json") from error
     except ValidationError as error:
         wrong = error.errors()[0]
         message = ": ".join(filter(None, [".".join(map(str, wrong["loc"])), wrong["msg"]]))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.markup import escape
 
-from rlconform._yaml import read_mapping
+from rlconform._exit_codes import ExitCode
+from rlconform._yaml import read_config
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.runner import PlaneDidNotStart
 from rlconform.certify.options import CertifyOptions
@@ -22,10 +21,13 @@ from rlconform.certify.report.console import (
     print_summary,
     requirement_table,
 )
+from rlconform.certify.report.document import read_report
+from rlconform.certify.report.earlier_run import failed_checks, seconds_of_checks
 from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.run_verdicts import print_runs
 from rlconform.certify.report.signature import signer
 from rlconform.certify.report.waivers import load_waivers
+from rlconform.certify.results import Outcome
 from rlconform.certify.target import check_target_name
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
@@ -39,6 +41,7 @@ EPILOG = (
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
     "rlconform certify my_adapter:TARGET --waivers waivers.toml --sign key.pem\n\n"
+    "rlconform certify my_adapter:TARGET --only-failed rlconform-report\n\n"
     "Exit codes: 0 certified, 1 not certified (or conditional, without --allow-deviations), "
     "2 the target or the kit failed, 3 nothing ran."
 )
@@ -82,6 +85,10 @@ def certify(
     max_failures: Annotated[
         int | None, typer.Option(help="Stop after this many broken checks of MUSTs.", min=1)
     ] = None,
+    only_failed: Annotated[
+        Path | None,
+        typer.Option(help="Only the checks that failed in this report; never certified."),
+    ] = None,
     ray_address: RayAddress = None,
     spread: Annotated[
         bool, typer.Option("--spread", help="Processes on different hosts of the Ray there.")
@@ -99,17 +106,26 @@ def certify(
     """Run the contract against a plane and write a certificate. Default: a reference plane."""
     console = new_console()
     use_ray_at(ray_address)
-    target = target or ("memory" if level in {None, "unit"} else "ray_store")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
+    only: list[str] = []
     try:
+        if only_failed is not None:
+            last = read_report(only_failed)
+            only = failed_checks(last, only_failed, target)
+            target, level = last.header.target.spec, level or last.header.level
+        if target is None:
+            target = "memory" if level in {None, "unit"} else "ray_store"
         options = CertifyOptions(
             target,
-            _read_config(config),
+            read_config(config),
             _level(level),
             select,
             check_timeout,
             seed,
             max_failures=1 if first else max_failures,
+            only=only,
+            why_only=f"failed in {only_failed}" if only else "",
+            telling_first=True,
             spread=spread,
         )
         if spread and not ray_address:
@@ -118,18 +134,27 @@ def certify(
         waived = load_waivers(waivers) if waivers else []
         sign_with = signer(sign) if sign else None
         check_writable(out)
-        with CertifyProgress(console, verbose) as progress:
+        with CertifyProgress(console, verbose, seconds_of_checks(only_failed or out)) as progress:
             certificate = certification.certify(
                 options, waivers=waived, allow_deviations=allow_deviations, listener=progress.hear
             )
     except KeyboardInterrupt:
-        _fail(target, ConfigError("interrupted before the first check"), verbose)
+        _fail(target or "", ConfigError("interrupted before the first check"), verbose)
     except (ConfigError, PlaneDidNotStart) as error:
-        _fail(f"{target} with {config}" if config else target, error, verbose)
+        _fail(f"{target} with {config}" if config and target else target or "", error, verbose)
     console.print(requirement_table(certificate.results))
     print_runs(console, certificate.run)
     print_causes(console, certificate.causes)
     print_summary(console, certificate)
+    if select and certificate.conclusion.exit_code == ExitCode.NOTHING_RAN:
+        asked = f"-k {select!r} matches no check; name a part of a check's name, as -k test_get"
+        console.print(escape(asked), highlight=False)
+    if only:
+        passed = sum(result.outcome is Outcome.PASS for result in certificate.run.results.values())
+        console.print(
+            f"{passed} of {len(only)} checks that had failed pass; run all for a verdict",
+            highlight=False,
+        )
     try:
         folder = write_report(certificate, out, force, sign_with)
     except ConfigError as error:
@@ -141,17 +166,6 @@ def certify(
         )
     print_folder(console, certificate.run, folder)
     raise typer.Exit(certificate.conclusion.exit_code)
-
-
-def _read_config(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        loaded = OmegaConf.to_container(read_mapping(path), resolve=True)
-    except OmegaConfBaseException as error:  # an interpolation that leads nowhere
-        raise ConfigError(f"{path}: {error}") from error
-    assert isinstance(loaded, dict)  # made of a mapping
-    return {str(key): value for key, value in loaded.items()}
 
 
 def _level(name: str | None) -> Level | None:

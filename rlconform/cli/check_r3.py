@@ -29,8 +29,10 @@ def check_r3(
     """Prove, token by token, that training used the experts that generation chose."""
     try:
         verdict = check_trace(read_trace(trace))
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         fail(f"check-r3: {error}")
+    except OSError as error:
+        fail(f"check-r3: {error.filename}: {error.strerror}; name files that can be read")
     console = new_console()
     for sentence in verdict.failures:
         console.print(f"[red]FAIL[/] {sentence}", highlight=False)

@@ -47,8 +47,10 @@ def check_run(
     rules = _rules(rule)
     try:
         report = judge_run(paths, rules)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         fail(f"check-run: {error}")
+    except OSError as error:
+        fail(f"check-run: {error.filename}: {error.strerror}; name files that can be read")
     if not report.records:
         reason = f"; {report.holes[0].message}" if report.holes else ""
         fail(f"check-run: no event can be read in {', '.join(map(str, paths))}{reason}")

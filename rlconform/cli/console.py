@@ -22,7 +22,12 @@ def new_console() -> Console:
 
 def fail(message: str, code: ExitCode = ExitCode.KIT_FAILED) -> NoReturn:
     """Print one line on standard error and end the command with this exit code."""
+    raise typer.Exit(report(message, code))
+
+
+def report(message: str, code: ExitCode = ExitCode.KIT_FAILED) -> ExitCode:
+    """Print one line on standard error and return the exit code."""
     sys.stdout.flush()
     console = Console(stderr=True, emoji=False)
     console.print(f"[bold red]rlconform:[/] {escape(message)}", soft_wrap=True)
-    raise typer.Exit(code)
+    return code

@@ -52,7 +52,7 @@ class TraceFormat(Enum):
     PERFETTO = "perfetto"
 
 
-app = typer.Typer(help="Work with the events of a run.", no_args_is_help=True)
+app = typer.Typer(help="Work with the events of a run.")
 
 
 def schema(
@@ -76,8 +76,13 @@ def export(
         reader = LogReader(log_files(paths))
         with out.open("wb") as file:
             count = write_trace(reader, file)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         fail(f"events export: {error}")
+    except OSError as error:
+        fail(f"events export: {error.filename}: {error.strerror}; name another --out")
+    if count == 1:  # the track of groups, which every trace has
+        reason = f"; {reader.defects[0].message}" if reader.defects else ""
+        fail(f"events export: no event can be read in {', '.join(map(str, paths))}{reason}")
     console = new_console()
     console.print(f"{out}: {count:,} trace events of {len(reader.files)} processes", markup=False)
     for defect in reader.defects:
@@ -101,9 +106,11 @@ def import_log(
     try:
         log = import_prime_rl(source, out, PrimeRun(run, group_size, staleness_bound))
     except FileExistsError as error:
-        fail(f"events import: {error.filename} is there already")
-    except (OSError, ValueError) as error:
+        fail(f"events import: {error.filename} is there already; name another --out")
+    except ValueError as error:
         fail(f"events import: {error}")
+    except OSError as error:
+        fail(f"events import: {error.filename}: {error.strerror}; name another --out")
     console = new_console()
     console.print(f"{log.path}: {log.count:,} events", markup=False)
     console.print(f"Decided are {', '.join(COVERAGE.decided)}. Not decided:", markup=False)

@@ -69,7 +69,7 @@ def launch(
         bool, typer.Option("--follow/--no-follow", help="Wait for the job's end and judge it.")
     ] = True,
 ) -> None:
-    """Run a recipe on Slurm, and judge what came of it."""
+    """Run a recipe on Slurm, and judge its result."""
     console = new_console()
     try:
         code = _launch(
@@ -101,6 +101,8 @@ def _launch(
 
     recipe, site = load_recipe(name, overrides, steps), read_site(site_file)
     check_writable(out)
+    if baseline is not None:
+        job_folder.JobFolder(baseline.absolute()).record()  # not only once the job has ended
     folder = job_folder.create(recipe, overrides, site, out)
     job = recipe.job
     runs = job.runs(recipe.steps)

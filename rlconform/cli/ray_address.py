@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Annotated
 
 import typer
 
 from rlconform._env import SHARED_RAY
+from rlconform.cli.console import fail
 
 RayAddress = Annotated[
     str | None,
@@ -21,5 +23,7 @@ RayAddress = Annotated[
 
 def use_ray_at(address: str | None) -> None:
     """Let this process and its children use the Ray at ``address``; None changes nothing."""
+    if address is not None and not re.fullmatch(r"(ray://)?\S+:\d+", address):
+        fail(f"--ray-address {address!r}: expected HOST:PORT, as 10.0.0.1:6379")
     if address is not None:
         os.environ[SHARED_RAY] = address

@@ -27,6 +27,7 @@ from rlconform.selftest.console import (
     defect_table,
     mutant_table,
     print_summary,
+    print_wrong,
     result_table,
 )
 from rlconform.selftest.defect_trials import (
@@ -138,8 +139,6 @@ def self_test(
             fail(unwritten, ExitCode.FAILURE)
     left = chosen.size - len(tried)
     partial = f"Interrupted: {left} were not tried." if left else ""
-    if partial:
-        console.print(f"[bold red]{partial}[/]")
     console.print(result_table(tried))
     result = _Result(chosen, tried, partial)
     print_summary(console, tried, result.matrix if result.planes and not mutant else None)
@@ -147,6 +146,7 @@ def self_test(
     console.print(f"{len(tried)} trial{several} in {time.monotonic() - began:.0f} s")
     result.write(out)
     console.print(f"matrix: {out / 'self-test.html'}")
+    print_wrong(console, tried, left)
     passed = not left and all(one.kind in GOOD for one in tried)
     raise typer.Exit(ExitCode.SUCCESS if passed else ExitCode.FAILURE)
 

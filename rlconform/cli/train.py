@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import closing
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
+from rlconform.cli.output_folder import check_writable
 from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import ConfigError, DataPlaneError
 
@@ -91,6 +93,7 @@ def _train(console: Console, source: str, overrides: list[str], stop: threading.
 
     logging.getLogger("torch.fx").setLevel(logging.ERROR)  # its warnings are not for users
     config = load_config(source, overrides)
+    check_writable(Path(config.logger.log_dir), "logger.log_dir")
     console.print(_headline(config), highlight=False)
     columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not sys.stdout.isatty()) as progress:
@@ -119,6 +122,7 @@ def _headline(config: MasterConfig) -> str:
 
 
 def _line(report: StepReport) -> str:
+    """Return the line of a step; a figure is in the same column in each, the last ones aside."""
     metrics = report.metrics
-    shown = [f"{word} {metrics[name]:.4g}" for word, name in _SHOWN.items() if name in metrics]
-    return escape(f"{report.step:>6}  {'  '.join(shown)}")
+    shown = [f"{word} {metrics[name]:<9.4g}" for word, name in _SHOWN.items() if name in metrics]
+    return escape(f"{report.step:>6}  {' '.join(shown)}".rstrip())

@@ -1,7 +1,7 @@
 """Events about a group and its rows: from the dispatch of the prompt to the clear of the rows.
 
 prompt_dispatched ─▶ rollout_started, segment, rollout_finished
-                  ─▶ reward_computed or reward_failed ─▶ committed
+                  ─▶ reward_computed or reward_failed ─▶ committed ─▶ queued, dequeued
                   ─▶ selected ─▶ trained, dropped ─▶ cleared
 """
 
@@ -99,6 +99,14 @@ class Committed(GroupEvent, tag="committed", frozen=True, kw_only=True):
         ]
         | None
     ) = None
+
+
+class Queued(GroupEvent, tag="queued", frozen=True, kw_only=True):
+    """A trajectory queue has accepted a group, or has it back from a get that was cancelled."""
+
+
+class Dequeued(GroupEvent, tag="dequeued", frozen=True, kw_only=True):
+    """A trajectory queue gives a group to the trainer."""
 
 
 class Selected(GroupEvent, tag="selected", frozen=True, kw_only=True):

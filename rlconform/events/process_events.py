@@ -43,6 +43,14 @@ class RunStarted(RunEvent, tag="run_started", frozen=True, kw_only=True):
     partial_groups: Annotated[
         bool, Meta(description="Whether a group may be committed without some of its rows.")
     ] = False
+    steps: (
+        Annotated[int, Meta(ge=1, description="Steps of a run that completes, restarts included.")]
+        | None
+    ) = None
+    final_sync: Annotated[
+        bool,
+        Meta(description="Whether the weights of the last step are published and applied too."),
+    ] = False
     capacity: (
         Annotated[int, Meta(ge=1, description="Groups that may be dispatched and not yet taken.")]
         | None
@@ -65,6 +73,10 @@ class RunStarted(RunEvent, tag="run_started", frozen=True, kw_only=True):
     unlogged: Annotated[
         list[Unlogged], Meta(description="Types of events that happen and are not written.")
     ] = field(default_factory=list)
+
+
+class LogOpened(RunEvent, tag="log_opened", frozen=True, kw_only=True):
+    """A process other than the driver begins to write: the first line of its file."""
 
 
 class WeightsPublished(RunEvent, tag="weights_published", frozen=True, kw_only=True):
@@ -113,6 +125,28 @@ class Resumed(RunEvent, tag="resumed", frozen=True, kw_only=True):
         field(default_factory=list)
     )
     counts: GroupCounts | None = None
+
+
+class ScoringStarted(RunEvent, tag="scoring_started", frozen=True, kw_only=True):
+    """A reward worker takes a batch of samples of any split; it runs one batch at a time."""
+
+    sample_ids: list[str]
+
+
+class ScoringFinished(RunEvent, tag="scoring_finished", frozen=True, kw_only=True):
+    """A reward worker has scored its batch, or failed to; who asked says what each sample got."""
+
+    scored: Annotated[int, Meta(ge=0, description="Samples that have a score.")]
+
+
+class ServerFailed(RunEvent, tag="server_failed", frozen=True, kw_only=True):
+    """A server outside the run has failed a request, or has not taken new weights.
+
+    Others get its requests for a while. It is no process of the run, so it has an address only.
+    """
+
+    server: Annotated[str, Meta(description="Its URL.")]
+    reason: str | None = None
 
 
 class ProcessLost(RunEvent, tag="process_lost", frozen=True, kw_only=True):

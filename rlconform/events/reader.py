@@ -40,7 +40,7 @@ def log_files(paths: Iterable[Path]) -> list[Path]:
         elif path.is_file():
             found[path] = None
         else:
-            raise ValueError(f"{path} does not exist")
+            raise ValueError(f"{path} does not exist; name files of events, or their folder")
     return list(found)
 
 

@@ -26,8 +26,10 @@ from rlconform.events.event_bases import GroupEvent, RowEvent, RunEvent
 from rlconform.events.group_events import (
     Cleared,
     Committed,
+    Dequeued,
     Dropped,
     PromptDispatched,
+    Queued,
     RewardComputed,
     RewardFailed,
     RolloutAborted,
@@ -43,12 +45,16 @@ from rlconform.events.process_events import (
     CheckpointSaved,
     Idle,
     LogClosed,
+    LogOpened,
     ProcessLost,
     Resumed,
     RolloutPaused,
     RolloutResumed,
     RunFinished,
     RunStarted,
+    ScoringFinished,
+    ScoringStarted,
+    ServerFailed,
     WeightsApplied,
     WeightsPublished,
 )
@@ -70,6 +76,7 @@ __all__ = [
     "CheckpointSaved",
     "Cleared",
     "Committed",
+    "Dequeued",
     "DropCause",
     "Dropped",
     "EventSource",
@@ -79,9 +86,11 @@ __all__ = [
     "Idle",
     "IdleCause",
     "LogClosed",
+    "LogOpened",
     "PlaneOp",
     "ProcessLost",
     "PromptDispatched",
+    "Queued",
     "Record",
     "Resumed",
     "RewardComputed",
@@ -97,8 +106,11 @@ __all__ = [
     "RunEvent",
     "RunFinished",
     "RunStarted",
+    "ScoringFinished",
+    "ScoringStarted",
     "Segment",
     "Selected",
+    "ServerFailed",
     "StalenessBound",
     "StalenessDefinition",
     "Trained",
@@ -113,6 +125,7 @@ SCHEMA_VERSION: Final = 1
 
 AnyEvent = (
     RunStarted
+    | LogOpened
     | PromptDispatched
     | RolloutStarted
     | Segment
@@ -121,7 +134,11 @@ AnyEvent = (
     | RolloutAborted
     | RewardComputed
     | RewardFailed
+    | ScoringStarted
+    | ScoringFinished
     | Committed
+    | Queued
+    | Dequeued
     | Selected
     | Trained
     | Dropped
@@ -133,6 +150,7 @@ AnyEvent = (
     | CheckpointSaved
     | Resumed
     | ProcessLost
+    | ServerFailed
     | Idle
     | PlaneOp
     | RunFinished

@@ -118,7 +118,8 @@ class RunActors:
     @property
     def event_sources(self) -> list[EventSource]:
         """The living processes with open files of events."""
-        return [*self._rollout_sources.values(), *self._policy_sources]
+        reward = self.reward_group.events.sources if self.reward_group is not None else []
+        return [*self._rollout_sources.values(), *self._policy_sources, *reward]
 
     def build(self, config: MasterConfig) -> None:
         """Create the policy on every rank, and the generation engines with the same weights.
@@ -205,6 +206,8 @@ class RunActors:
         policy = [(place, rank, events.stamp()) for rank in range(self.workers.world)]
         self._rollout_sources = self._answers(rollout, RolloutWorker.open_events)
         self._policy_sources = self.workers.each(PolicyWorker.open_events, policy)
+        if self.reward_group is not None:
+            self.reward_group.events.open(place, events)
         own = events.writer.source.host
         self._other_hosts = any(source.host != own for source in self.event_sources)
         self.exchange_stamps(events)
@@ -223,6 +226,8 @@ class RunActors:
         if self.event_sources:
             self.call_rollout_workers(RolloutWorker.close_events)
             self.workers.all(PolicyWorker.close_events)
+            if self.reward_group is not None:
+                self.reward_group.events.close()
             self._rollout_sources, self._policy_sources = {}, []
 
     def refit(self, version: int, stamp: int = 0) -> None:
@@ -243,6 +248,8 @@ class RunActors:
         held: dict[int, str] = self._answers(refits, RolloutWorker.refit)
         if torn := torn_weights(version, sent, held):
             raise TornWeights(torn)
+        if self.reward_group is not None:
+            self.reward_group.events.note_deaths()
 
     def shutdown(self) -> None:
         """End the actors, and return their resources. Idempotent."""

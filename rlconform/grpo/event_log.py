@@ -19,36 +19,44 @@ from rlconform.grpo.checkpoint_folders import Checkpoints
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.config.async_rl import AsyncRLConfig, InOrderConfig
 from rlconform.grpo.events_actor import EventLogPlace
+from rlconform.grpo.planned_steps import declared_steps
 from rlconform.grpo.run_events import RunEvents
+from rlconform.grpo.trainers.driver_step import prompts_to_generate
 
 #: Calls of actors in a synchronous step, each of which may take ``cluster.timeout_s``.
 _CALLS_OF_A_STEP = 8
 
 
-def open_event_log(config: MasterConfig, actors: RunActors, *, plane: bool) -> RunEvents:
+def open_event_log(
+    config: MasterConfig, actors: RunActors, *, plane: bool, problems: int | None
+) -> RunEvents:
     """Open the log in ``logger.events_dir``, or one that writes nothing without this option.
 
-    ``plane`` says whether the trainer has a data plane.
+    ``plane`` says whether the trainer has a data plane, ``problems`` how many an epoch has.
     """
     if config.logger.events_dir is None:
         return RunEvents()
     folder = Path(config.logger.events_dir).absolute()
     run, dead = left_over(folder)
     place = EventLogPlace(str(folder), run or f"{folder.name}-{uuid.uuid4().hex[:8]}")
-    events = RunEvents(place.writer("driver"))
-    events.begin(declared_run(config, plane=plane), dead)
+    events = RunEvents(place.writer("driver"), place)
+    events.begin(declared_run(config, plane=plane, problems=problems), dead)
     if run is not None and Checkpoints(config.checkpointing).newest() is None:
         events.resumed_from(0)
     actors.open_events(place, events)
     return events
 
 
-def declared_run(config: MasterConfig, *, plane: bool) -> RunStarted:
+def declared_run(config: MasterConfig, *, plane: bool, problems: int | None) -> RunStarted:
     """Return what holds for the whole run."""
     grpo = config.grpo
     if config.async_rl is not None:
+        prompts = grpo.num_prompts_per_step
         return declared_async_run(
-            config.async_rl, grpo.num_prompts_per_step, grpo.num_generations_per_prompt
+            config.async_rl,
+            prompts,
+            grpo.num_generations_per_prompt,
+            declared_steps(grpo, problems, prompts),
         )
     features = [Feature.REWARD, Feature.SYNC, *[Feature.PLANE] * plane]
     batches = grpo.dynamic_sampling_max_gen_batches if grpo.use_dynamic_sampling else 1
@@ -56,6 +64,8 @@ def declared_run(config: MasterConfig, *, plane: bool) -> RunStarted:
         algorithm="grpo",
         group_size=grpo.num_generations_per_prompt,
         prompts_per_step=grpo.num_prompts_per_step,
+        steps=declared_steps(grpo, problems, prompts_to_generate(grpo)),
+        final_sync=True,
         staleness=StalenessBound(definition=StalenessDefinition.START, bound=0),
         mixed_versions=False,
         prompts_once=True,
@@ -65,7 +75,9 @@ def declared_run(config: MasterConfig, *, plane: bool) -> RunStarted:
     )
 
 
-def declared_async_run(block: AsyncRLConfig, prompts: int, group_size: int) -> RunStarted:
+def declared_async_run(
+    block: AsyncRLConfig, prompts: int, group_size: int, steps: int | None
+) -> RunStarted:
     """Return what holds for a whole asynchronous run."""
     bound = block.max_staleness(prompts)
     deadline = block.rollout_failure.generation_timeout_s
@@ -73,6 +85,8 @@ def declared_async_run(block: AsyncRLConfig, prompts: int, group_size: int) -> R
         algorithm="grpo",
         group_size=group_size,
         prompts_per_step=prompts,
+        steps=steps,
+        final_sync=True,
         staleness=None
         if bound is None
         else StalenessBound(definition=StalenessDefinition.START, bound=bound),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlconform.events import EventWriter
-from rlconform.events.schema import EventSource
+from rlconform.events.schema import EventSource, LogOpened, RunEvent
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,18 @@ class EventsActor:
     event_writer: EventWriter | None = None
 
     def open_events(self, place: EventLogPlace, rank: int, stamp: int) -> EventSource:
-        """Open a file of events, after closing that of a previous run."""
+        """Open a file of events with its first line, after closing that of a previous run."""
         self.close_events()
         self.event_writer = place.writer(self.event_role, rank)
         self.event_writer.observe(stamp)
+        self.event_writer.write(LogOpened())
         return self.event_writer.source
+
+    def write_event(self, event: RunEvent) -> None:
+        """Append an event; nothing before ``open_events``."""
+        writer = self.event_writer  # which another thread may close
+        if writer is not None:
+            writer.write(event)
 
     def exchange_stamps(self, stamp: int) -> int:
         """Take note of the caller's clock, and return this one, which is not behind it."""

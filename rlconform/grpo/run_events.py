@@ -35,6 +35,7 @@ from rlconform.events.schema import (
     Selected,
     Trained,
 )
+from rlconform.grpo.events_actor import EventLogPlace
 from rlconform.grpo.rollout.worker import RowSummary
 
 #: How a run ends.
@@ -52,7 +53,10 @@ class RunEvents:
         events.finish("completed")
     """
 
-    def __init__(self, writer: EventWriter | None = None) -> None:
+    def __init__(
+        self, writer: EventWriter | None = None, place: EventLogPlace | None = None
+    ) -> None:
+        self.place = place  # where the run's actors write theirs
         self.writer = writer if writer is not None else EventWriter(None, run="", role="driver")
         self._open = False
 

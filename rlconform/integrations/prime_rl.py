@@ -86,7 +86,10 @@ def import_prime_rl(source: Path, out: Path, declared: PrimeRun = PrimeRun()) ->
     trained = _trained_rewards(steps)
     first = next((e for _, folder in steps for e in episodes_in(folder / "all")), None)
     if first is None:
-        raise ValueError(f"{source}: no episode in rollouts/step_<n>/train/all/traces.jsonl")
+        raise ValueError(
+            f"{source}: no episode in rollouts/step_<n>/train/all/traces.jsonl; name the output "
+            f"folder of a run of prime-rl"
+        )
     with ImportedLog(out, declared.name or first.run.id, "prime_rl") as log:
         log.write(_run_started(declared), first.begun_s)
         importer = _Importer(log, trained)

@@ -1,4 +1,4 @@
-"""Launches recipes on Slurm and judges what came of them.
+"""Launches recipes on Slurm and judges their results.
 
     RECIPE ── recipes ──▶ Recipe ── job_folder ──▶ folder: config.yaml, job.json, code/, job.sbatch
                                                      │ slurm: sbatch, squeue, scontrol, scancel

@@ -100,7 +100,10 @@ class JobFolder:
                 (self.path / "job.json").read_bytes(), strict=False
             )
         except OSError as error:
-            raise ConfigError(f"{self.path}: no job.json: {error.strerror}") from error
+            raise ConfigError(
+                f"{self.path}: no job.json: {error.strerror}; name the folder of a job that "
+                f"`rlconform launch` has written"
+            ) from error
         except ValidationError as error:
             raise ConfigError(f"{self.path}/job.json: {error.errors()[0]['msg']}") from error
 

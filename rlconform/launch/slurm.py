@@ -131,5 +131,7 @@ def _run(command: str, *arguments: str) -> str:
             f"{command} is not installed here: launch from a login node of the cluster"
         ) from None
     except subprocess.CalledProcessError as error:
-        raise ConfigError(f"{command}: {error.stderr.strip()}") from error
+        raise ConfigError(
+            f"{command}: {'; '.join(error.stderr.split(chr(10))).strip('; ')}"
+        ) from error
     return done.stdout

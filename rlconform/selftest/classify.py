@@ -102,13 +102,14 @@ def compared(
     defect: Defect,
     broken: Mapping[str, str],
     evidence: Callable[[], tuple[TrialOutcome, str]],
-    seconds: float,
-    ended: str = "",
+    end: str = "",
 ) -> TrialResult:
     """Compare the rules that found something with what a defect of the trainer declares.
 
-    ``evidence`` judges the reason once these agree; ``ended`` is added to what is said.
+    ``evidence`` judges the reason once these agree. ``end`` is the error with which the trainer
+    itself has ended, if it did.
     """
+    ended = f"; the trainer ended with {end.partition(':')[0]}" if end else ""
     missed = [rule for rule in defect.found_by if rule not in broken]
     others = [rule for rule in broken if rule not in {*defect.found_by, *defect.may}]
     if defect.hidden and not broken:
@@ -120,8 +121,15 @@ def compared(
         detail = "; ".join(f"{rule}: {broken[rule]}" for rule in others)
     else:
         kind, detail = evidence()
-        detail += ended
-    return TrialResult(defect.name, kind, broken, seconds, detail)
+        detail = f"{detail}{ended}".removeprefix("; ")
+    return TrialResult(defect.name, kind, broken, detail=detail)
+
+
+def judged_right(name: str, broken: Mapping[str, str], otherwise: str = "") -> TrialResult:
+    """Judge what is right, in which no rule finds anything; ``otherwise`` is said if none does."""
+    kind = TrialOutcome.FALSE_ALARM if broken else TrialOutcome.PASSED
+    detail = "; ".join(f"{rule}: {why}" for rule, why in broken.items()) or otherwise
+    return TrialResult(name, kind, broken, detail=detail)
 
 
 def _broken(results: Iterable[RequirementResult]) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""Prints a self-test on the console: a line for each trial when it ends, then a summary."""
+"""Prints a self-test on the console: a line for each trial, a table, a summary, what was wrong.
+
+A log of CI has hundreds of lines of right outcomes. So the wrong ones are at the end of the table,
+and once more after all else, each with its reason.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ class TrialProgress(LiveBar):
         """Record and show the result of a trial."""
         self.results.append(result)
         self.advance()
-        self.show(result.name[:34])
+        self.show(result.name)
         good = result.kind in GOOD
         if not good or not self.console.is_terminal:
             style = "green" if good else "bold red"
@@ -61,13 +65,13 @@ def defect_table(defects: Mapping[str, Defect]) -> Table:
 
 
 def result_table(results: Sequence[TrialResult]) -> Table:
-    """Build a table of targets: outcome, violated requirements and duration in seconds."""
+    """Build a table of targets, wrong outcomes last: outcome, violated requirements, seconds."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Target", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
     table.add_column("Killed by")
     table.add_column("s", no_wrap=True, justify="right")
-    for one in results:
+    for one in sorted(results, key=lambda one: one.kind not in GOOD):
         good = one.kind in GOOD
         outcome = f"[{'green' if good else 'bold red'}]{one.kind}[/]"
         detail = f" ({one.detail})" if one.detail and good else ""
@@ -89,3 +93,13 @@ def print_summary(
         f"{alone} of {len(matrix.rows)} requirements have a mutant that they alone must kill; "
         f"{sum(not row.mutants for row in matrix.rows)} have none"
     )
+
+
+def print_wrong(console: Console, results: Sequence[TrialResult], not_tried: int = 0) -> None:
+    """Print each target whose outcome is wrong, with its detail, and how many were not tried."""
+    for one in results:
+        if one.kind not in GOOD:
+            detail = f": {escape(one.detail)}" if one.detail else ""
+            console.print(f"[bold red]{one.kind}[/] {escape(one.name)}{detail}")
+    if not_tried:
+        console.print(f"[bold red]Interrupted: {not_tried} were not tried.[/]")

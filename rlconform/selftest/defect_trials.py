@@ -6,7 +6,9 @@ tries them imports the trainer, which takes seconds and two packages more, so on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -66,9 +68,11 @@ def part_rules() -> tuple[str, ...]:
 def run_defect_cases(
     cases: Sequence[DefectCase], record: Callable[[TrialResult], None]
 ) -> list[TrialResult]:
-    """Try every case; call ``record`` with each result."""
+    """Try every case, and measure its time; call ``record`` with each result."""
     results = []
     for case in cases:
-        results.append(case.attempt())
+        began = time.monotonic()
+        result = case.attempt()
+        results.append(replace(result, seconds=time.monotonic() - began))
         record(results[-1])
     return results

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 from rlconform._page import render_template
@@ -67,6 +68,18 @@ class Line(NamedTuple):
     detail: str
     wrong: bool
     cells: list[KillCell]
+
+    @property
+    def runs(self) -> list[tuple[KillCell, int]]:
+        """The cells with the number of columns of each; empty neighbours are one cell.
+
+        Most cells are empty: a page with each of them takes a browser a minute to print.
+        """
+        merged: list[tuple[KillCell, int]] = []
+        for empty, group in groupby(self.cells, KillCell().__eq__):
+            cells = list(group)
+            merged += [(cells[0], len(cells))] if empty else [(cell, 1) for cell in cells]
+        return merged
 
 
 def lines_of(matrix: KillMatrix, mutants: Mapping[str, Mutant]) -> list[Line]:

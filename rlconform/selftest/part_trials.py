@@ -9,7 +9,6 @@ same each time. A right part gets as many as a defect at most, and its judge fin
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from hypothesis.errors import NoSuchExample
 from rlconform.grpo.history_finding import HistoryFinding
 from rlconform.mutants.async_parts.part_defect import PartDefect
 from rlconform.mutants.defect import Defect, planted
-from rlconform.selftest.classify import TrialOutcome, TrialResult, compared
+from rlconform.selftest.classify import TrialOutcome, TrialResult, compared, judged_right
 from rlconform.selftest.parts import PARTS, Part, part_with
 
 #: Plans that a right part gets, and a defect at most, until one shows it; and at least, so that
@@ -42,14 +41,13 @@ class PartCase:
 
     def attempt(self) -> TrialResult:
         """Try it."""
-        began = time.monotonic()
         if self.defect is None:
             found = PartFindings()
             _look(self.part, found, lambda _: bool(found.first))
-            return judge_right_part(self.name, found, time.monotonic() - began)
+            return judge_right_part(self.name, found)
         with planted(self.defect.broken):
             found = _found_of(self.part, self.defect)
-        return judge_findings(self.defect, found, time.monotonic() - began)
+        return judge_findings(self.defect, found)
 
 
 def part_cases(defects: Mapping[str, Defect], *, right: bool) -> list[PartCase]:
@@ -113,7 +111,7 @@ def _look(part: Part, found: PartFindings, enough: Callable[[list[HistoryFinding
         find(part.plans, condition, settings=options, random=Random(0))
 
 
-def judge_findings(defect: PartDefect, found: PartFindings, seconds: float = 0.0) -> TrialResult:
+def judge_findings(defect: PartDefect, found: PartFindings) -> TrialResult:
     """Compare what the judge has found with what the defect declares."""
 
     def evidence() -> tuple[TrialOutcome, str]:
@@ -127,12 +125,9 @@ def judge_findings(defect: PartDefect, found: PartFindings, seconds: float = 0.0
             return TrialOutcome.KILLED_FOR_OTHER_REASON, detail
         return TrialOutcome.KILLED, f"{size} part{'s' * (size != 1)} of the history in its proof"
 
-    return compared(defect, found.sentences, evidence, seconds)
+    return compared(defect, found.sentences, evidence)
 
 
-def judge_right_part(name: str, found: PartFindings, seconds: float = 0.0) -> TrialResult:
+def judge_right_part(name: str, found: PartFindings) -> TrialResult:
     """Judge a right part: nothing is found."""
-    broken = found.sentences
-    kind = TrialOutcome.FALSE_ALARM if broken else TrialOutcome.PASSED
-    detail = "; ".join(f"{rule}: {why}" for rule, why in broken.items())
-    return TrialResult(name, kind, broken, seconds, detail or f"in {found.plans} plans")
+    return judged_right(name, found.sentences, f"in {found.plans} plans")

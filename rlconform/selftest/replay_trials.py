@@ -6,88 +6,60 @@ ReplayCase ── a step in this process ──▶ trace ── check-r3 ──�
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from rlconform.grpo.router_replay.check import TraceVerdict, check_trace
 from rlconform.grpo.router_replay.trace_records import read_trace
+from rlconform.grpo.simulation.replay_step import REPLAY_SCENARIOS
 from rlconform.mutants.defect import Defect
-from rlconform.selftest.classify import TrialOutcome, TrialResult
-
-if TYPE_CHECKING:  # these import the trainer, which takes seconds
-    from rlconform.grpo.simulation.replay_step import ReplayScenario
-    from rlconform.mutants.router_replay.defect import ReplayDefect
-
-#: The name of what finds these defects, beside those of the rules of ``check-run``.
-CHECK_R3 = "check_r3"
+from rlconform.mutants.router_replay.defect import ReplayDefect
+from rlconform.selftest.classify import TrialOutcome, TrialResult, compared, judged_right
+from rlconform.selftest.rule_matrix import CHECK_R3
+from rlconform.selftest.run_case import RunCase
 
 
-@dataclass(frozen=True)
-class ReplayCase:
-    """A step to try: with a defect, or a right one."""
+class ReplayCase(RunCase[ReplayDefect]):
+    """A step to try, whose trace ``check-r3`` judges."""
 
-    name: str
-    scenario: ReplayScenario
-    defect: ReplayDefect | None = None
+    def judge_defect(self, defect: ReplayDefect, folder: Path, end: str) -> TrialResult:
+        """Judge the trace of a step with a defect."""
+        return judge_replay(defect, _judged(folder), end)
 
-    def attempt(self) -> TrialResult:
-        """Run the step and judge its trace."""
-        began = time.monotonic()
-        with TemporaryDirectory() as name:
-            folder = Path(name)
-            if self.defect is None:
-                self.scenario.run(folder)
-                return judge_right_replay(self.name, _judged(folder), time.monotonic() - began)
-            end = self.defect.write_trace(folder)
-            return judge_replay(self.defect, _judged(folder), end, time.monotonic() - began)
+    def judge_right(self, folder: Path) -> TrialResult:
+        """Judge the trace of a right step."""
+        return judge_right_replay(self.name, _judged(folder))
 
 
 def replay_cases(defects: Mapping[str, Defect], *, right: bool) -> list[ReplayCase]:
     """Return a case for each defect of router replay and, if wanted, each right step."""
-    from rlconform.mutants.router_replay.defect import ReplayDefect  # noqa: PLC0415
-
-    cases = [
-        ReplayCase(name, one.when, one)
-        for name, one in defects.items()
-        if isinstance(one, ReplayDefect)
-    ]
-    if right:
-        from rlconform.grpo.simulation.replay_step import REPLAY_SCENARIOS  # noqa: PLC0415
-
-        cases += [ReplayCase(f"step {name}", one) for name, one in REPLAY_SCENARIOS.items()]
-    return cases
+    steps = {f"step {name}": one for name, one in REPLAY_SCENARIOS.items()} if right else {}
+    return ReplayCase.of(ReplayDefect, defects, steps)
 
 
 def _judged(folder: Path) -> TraceVerdict:
     return check_trace(read_trace(folder))
 
 
-def judge_replay(
-    defect: ReplayDefect, verdict: TraceVerdict, end: str = "", seconds: float = 0.0
-) -> TrialResult:
+def _found(verdict: TraceVerdict) -> dict[str, str]:
+    return {CHECK_R3: verdict.failures[0]} if verdict.failures else {}
+
+
+def judge_replay(defect: ReplayDefect, verdict: TraceVerdict, end: str = "") -> TrialResult:
     """Compare what ``check-r3`` found with what the defect declares.
 
     ``end`` is the error with which the step itself has ended, if it did.
     """
-    ended = f"the trainer ended with {end.partition(':')[0]}" if end else ""
-    broken = {CHECK_R3: verdict.failures[0]} if verdict.failures else {}
-    if not broken:
-        kind, detail = TrialOutcome.SURVIVED, f"passed by {CHECK_R3} {ended}".rstrip()
-    elif not any(defect.evidence in sentence for sentence in verdict.failures):
-        kind = TrialOutcome.KILLED_FOR_OTHER_REASON
+
+    def evidence() -> tuple[TrialOutcome, str]:
+        if any(defect.evidence in sentence for sentence in verdict.failures):
+            return TrialOutcome.KILLED, ""
         detail = f"{CHECK_R3}: expected {defect.evidence!r}; got {verdict.failures[0]!r}"
-    else:
-        kind, detail = TrialOutcome.KILLED, ended
-    return TrialResult(defect.name, kind, broken, seconds, detail)
+        return TrialOutcome.KILLED_FOR_OTHER_REASON, detail
+
+    return compared(defect, _found(verdict), evidence, end)
 
 
-def judge_right_replay(name: str, verdict: TraceVerdict, seconds: float = 0.0) -> TrialResult:
+def judge_right_replay(name: str, verdict: TraceVerdict) -> TrialResult:
     """Judge a right step: ``check-r3`` finds nothing."""
-    if not verdict.failures:
-        return TrialResult(name, TrialOutcome.PASSED, {}, seconds, "")
-    broken = {CHECK_R3: verdict.failures[0]}
-    return TrialResult(name, TrialOutcome.FALSE_ALARM, broken, seconds, verdict.failures[0])
+    return judged_right(name, _found(verdict))

@@ -12,8 +12,9 @@ from rlconform.check_run.rules import ALL_RULES
 from rlconform.mutants.defect import Defect
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.kill_matrix import KillCell, Line
-from rlconform.selftest.replay_trials import CHECK_R3
 
+#: The name of what finds defects of router replay, beside those of the rules of ``check-run``.
+CHECK_R3 = "check_r3"
 #: Names of the rules in the order of a report, and of the checker of traces.
 RULES = (*(rule.name for rule in ALL_RULES), CHECK_R3)
 

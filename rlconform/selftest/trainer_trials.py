@@ -6,64 +6,46 @@ TrainerCase ── a simulated run ──▶ files of events ── check-run �
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rlconform.check_run.anomaly import LONGEST_PROOF
 from rlconform.check_run.judge import RunReport, judge_run
 from rlconform.check_run.verdict import RuleOutcome, RuleVerdict
 from rlconform.events.schema import Record
-from rlconform.grpo.simulation.scenario import Scenario, clean_scenarios
+from rlconform.grpo.simulation.scenario import clean_scenarios
 from rlconform.mutants.async_trainer.defect import TrainerDefect
 from rlconform.mutants.defect import Defect
-from rlconform.selftest.classify import TrialOutcome, TrialResult, compared
+from rlconform.selftest.classify import TrialOutcome, TrialResult, compared, judged_right
+from rlconform.selftest.run_case import RunCase
 
 
-@dataclass(frozen=True)
-class TrainerCase:
-    """A run to try: with a defect, or a right one."""
+class TrainerCase(RunCase[TrainerDefect]):
+    """A run to try, whose log ``check-run`` judges."""
 
-    name: str
-    scenario: Scenario
-    defect: TrainerDefect | None = None
+    def judge_defect(self, defect: TrainerDefect, folder: Path, end: str) -> TrialResult:
+        """Judge the log of a run with a defect."""
+        return judge_defect(defect, judge_run([folder]), end)
 
-    def attempt(self) -> TrialResult:
-        """Run the trainer, and let ``check-run`` judge the log."""
-        began = time.monotonic()
-        with TemporaryDirectory() as name:
-            folder = Path(name)
-            if self.defect is None:
-                self.scenario.run(folder)
-                return judge_right_run(self.name, judge_run([folder]), time.monotonic() - began)
-            end = self.defect.write_log(folder)
-            return judge_defect(self.defect, judge_run([folder]), end, time.monotonic() - began)
+    def judge_right(self, folder: Path) -> TrialResult:
+        """Judge the log of a right run."""
+        return judge_right_run(self.name, judge_run([folder]))
 
 
 def trainer_cases(defects: Mapping[str, Defect], *, right: bool) -> list[TrainerCase]:
     """Return a case for each defect of the trainer and, if wanted, each right run."""
-    cases = [
-        TrainerCase(name, one.when, one)
-        for name, one in defects.items()
-        if isinstance(one, TrainerDefect)
-    ]
-    right_runs = clean_scenarios().items() if right else ()
-    return cases + [TrainerCase(f"run {name}", one) for name, one in right_runs]
+    runs = {f"run {name}": one for name, one in clean_scenarios().items()} if right else {}
+    return TrainerCase.of(TrainerDefect, defects, runs)
 
 
-def judge_defect(
-    defect: TrainerDefect, report: RunReport, end: str = "", seconds: float = 0.0
-) -> TrialResult:
+def judge_defect(defect: TrainerDefect, report: RunReport, end: str = "") -> TrialResult:
     """Compare what ``check-run`` found with what the defect declares.
 
     ``end`` is the error with which the trainer itself has ended the run, if it did.
     """
-    ended = f"; the trainer ended with {end.partition(':')[0]}" if end else ""
     evidence = partial(_judge_evidence, defect, report)
-    return compared(defect, found_by_rule(report), evidence, seconds, ended)
+    return compared(defect, found_by_rule(report), evidence, end)
 
 
 def found_by_rule(report: RunReport) -> dict[str, str]:
@@ -104,7 +86,7 @@ def _judge_evidence(defect: TrainerDefect, report: RunReport) -> tuple[TrialOutc
     return TrialOutcome.KILLED, proven if proofs else "the log is not whole"
 
 
-def judge_right_run(name: str, report: RunReport, seconds: float = 0.0) -> TrialResult:
+def judge_right_run(name: str, report: RunReport) -> TrialResult:
     """Judge a right run: all rules pass, or don't apply."""
     good = {RuleOutcome.PASS, RuleOutcome.NOT_APPLICABLE}
     broken = {
@@ -112,6 +94,4 @@ def judge_right_run(name: str, report: RunReport, seconds: float = 0.0) -> Trial
         for verdict in report.verdicts
         if verdict.outcome not in good
     }
-    kind = TrialOutcome.FALSE_ALARM if broken else TrialOutcome.PASSED
-    detail = "; ".join(f"{rule}: {why}" for rule, why in broken.items())
-    return TrialResult(name, kind, broken, seconds, detail)
+    return judged_right(name, broken)

@@ -1,4 +1,4 @@
-"""Rays that one process starts one after another get workers of the same worker server."""
+"""Workers that a worker server forks, for Rays that start and end one after another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-SCRIPT = """
+TWO_RAYS = """
 import os
 import ray
 from rlconform.backends import ray_worker_server as servers
@@ -19,12 +19,55 @@ for _ in range(2):
         parent = ray.get(ray.remote(lambda: os.getppid()).remote(), timeout=60)
         print("forked" if parent in servers._SERVERS else "started")
 """
+STOPPED_WORKER = """
+import os
+import signal
+import psutil
+import ray
+from rlconform.backends.ray_runtime import ensure_ray
+
+class Stopped:
+    def pids(self):
+        return os.getpid(), os.getppid()
+
+with ensure_ray() as runtime:
+    actor = ray.remote(Stopped).remote()
+    pid, parent = ray.get(actor.pids.remote(), timeout=60)
+    siblings = psutil.Process(os.getppid()).children()
+    print("forked" if parent in {process.pid for process in siblings} else "started")
+    os.kill(pid, signal.SIGSTOP)
+    for server in runtime._servers:
+        if server.name() == "raylet":  # as when it is late on a busy machine
+            server.kill()
+print("left" if psutil.pid_exists(pid) else "ended")
+"""
+ITS_SERVER = """
+import subprocess
+import sys
+from rlconform.backends.ray_worker_server import start_separate_server
+
+start_separate_server()
+sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode)
+"""
+
+
+def lines_of(*script: str) -> list[str]:
+    """Run a script in a new process, as the tests' own process has a Ray; return its lines."""
+    done = subprocess.run(
+        [sys.executable, "-c", *script], capture_output=True, text=True, check=False, timeout=150
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.mark.timeout(180)
 def test_a_second_ray_has_forked_workers_too() -> None:
     """A worker that took itself for one of the first raylet would end with it, and tasks wait."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=150
-    )
-    assert done.stdout.split() == ["forked", "forked"], done.stderr
+    assert lines_of(TWO_RAYS) == ["forked", "forked"]
+
+
+@pytest.mark.timeout(180)
+def test_a_stopped_worker_of_anothers_server_ends_with_its_ray() -> None:
+    """It is no child of Ray's processes, and a raylet that was killed has not ended it."""
+    first, *_, last = lines_of(ITS_SERVER, STOPPED_WORKER)  # between them Ray says what it lost
+    assert (first, last) == ("forked", "ended")

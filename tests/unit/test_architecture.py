@@ -37,7 +37,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": _CERTIFY,
     "integrations": _PLANE,
     "launch": _GRPO | {"check_run"},
-    "cli": _CERTIFY | {"launch", "mutants", "selftest", "bench", "integrations"},
+    "new_adapter": _CONTRACT,
+    "pytest_plugin": set(),
+    "cli": _CERTIFY | {"launch", "new_adapter", "mutants", "selftest", "bench", "integrations"},
     "__main__": {"cli"},
 }
 

@@ -76,6 +76,17 @@ def test_the_bar_shows_a_name_as_it_is() -> None:
     assert "a[red]:factory:" in shown.getvalue()
 
 
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_bar_cuts_no_name(width: int) -> None:
+    name = "test_rows_of_unlike_lengths_come_back_as_they_were_put[float8_e4m3fn-scattered]"
+    shown = StringIO()
+    with LiveBar(Console(file=shown, force_terminal=True, width=width), "starting") as bar:
+        bar.show(name, total=2)
+        bar.bar.refresh()
+    text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.getvalue())
+    assert name in re.sub(r"\s", "", text)
+
+
 def commands() -> list[list[str]]:
     """The words of every command, e.g. ``["events", "export"]``."""
     found = []

@@ -157,8 +157,9 @@ def draw(table: PivotTable, chart: Chart, styles: Styles) -> str:
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         # The browser draws the text, so it doesn't matter which glyphs matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        height = 1.5 + 0.19 * len(bands) * (len(targets) + 1)
+        height = 1.8 + 0.19 * len(bands) * (len(targets) + 1)
         figure = Figure((_WIDTH, height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr]
         grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
         for axes, panel in zip(grid, panels, strict=True):
             axes.set_title(panel, loc="left", fontweight="bold")
@@ -171,7 +172,11 @@ def draw(table: PivotTable, chart: Chart, styles: Styles) -> str:
                 }
                 _draw_dots(axes, target, found, *(styles | _COPY_STYLES)[target], chart.joined)
         _set_log(grid[0], chart.ticks)
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+        legend = figure.legend(
+            *grid[0].get_legend_handles_labels(),
+            loc="outside upper left", ncols=3, title=table.title, alignment="left",
+        )  # fmt: skip
+        legend.get_title().set(fontweight="bold", fontsize=11)
         written = StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     return written.getvalue()
@@ -215,6 +220,8 @@ def _draw_dots(
 def _set_log(axes: Axes, ticks: Formatter) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
+    low, high = low / (high / low) ** 0.03, high * (high / low) ** 0.05  # the last label fits
+    axes.set_xlim(low, high)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 50 else (1,)))
     axes.xaxis.set_major_formatter(ticks)
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -12,6 +12,7 @@ from rlconform._page import render_template
 from rlconform.bench.document import MARK, BenchDocument
 from rlconform.bench.report import units
 from rlconform.bench.report.charts import charts, draw, styles_of
+from rlconform.bench.report.headline import headline
 from rlconform.bench.report.tables import absolute_tables, gaps, ratio_tables
 
 
@@ -26,6 +27,7 @@ def render_page(document: BenchDocument) -> str:
         {"plain": units.plain, "size": units.size},
         document=document,
         mark=MARK,
+        headline=headline(document),
         colours={label: colour for label, (colour, _) in styles.items()},
         ratio_tables=ratios,
         absolute_tables=absolute,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rlconform.certify.isolation import events
 from rlconform.certify.options import CertifyOptions
+from rlconform.certify.reproduce.plain_script import plain_script
 from rlconform.certify.reproduce.render import Call, Origin, render_script
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
 
@@ -45,6 +46,8 @@ class CheckInFlight:
         check, calls = self.check, self.calls
         origin = Origin(check.requirement, check.id, options.spec, options.config, options.seed)
         seconds = time.monotonic() - self.began
+        # not a check that took too long, whose calls all returned
+        by_call = outcome is Outcome.CRASH or "did not return" in evidence
         return CheckResult(
             check.id,
             check.requirement,
@@ -56,5 +59,6 @@ class CheckInFlight:
             seconds=seconds,
             plane_seconds=seconds,
             reproducer=render_script(origin, evidence, calls),
+            plain_script=plain_script(origin, evidence, calls, None, lost=by_call),
             at_once=any(call.concurrent for call in calls),
         )

@@ -70,7 +70,9 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     warnings.simplefilter("ignore", pytest.PytestAssertRewriteWarning)  # imported before pytest ran
     code = 1
     try:
-        code = pytest.main([*job["options"], "--events-fd", str(events_fd)], plugins=[plugin])
+        code = pytest.main(
+            [*job["options"], "--rlconform-events-fd", str(events_fd)], plugins=[plugin]
+        )
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -140,12 +140,12 @@ class Runner:
     def _arguments(self) -> list[str]:
         """Return the pytest options of the next test process, which runs the remaining checks."""
         arguments = self._options.pytest_arguments()
-        arguments += ["--hangs", json.dumps(asdict(self._hangs))]
+        arguments += ["--rlconform-hangs", json.dumps(asdict(self._hangs))]
         ids = [check.id for check in self.run.pending] if self.run.plan else self._options.only
         if ids:
-            arguments += ["--only", self._fork_server.write_ids(ids)]
+            arguments += ["--rlconform-only", self._fork_server.write_ids(ids)]
         if not self._tries_round_trip:
-            arguments.append("--no-health")
+            arguments.append("--rlconform-no-health")
         return arguments
 
     def _files(self) -> Sequence[str]:
@@ -167,7 +167,7 @@ class Runner:
             ) if self._in_flight is not None:
                 return max(0.0, self._in_flight.deadline - time.monotonic())
             case events.PlaneOpened():
-                return 3 * timeouts.operation  # a round trip, and a look at the types
+                return 4 * timeouts.operation  # a round trip, a look at methods and types
             case events.PlaneOpening() | events.PlaneClosing():
                 return timeouts.start + timeouts.operation
             case events.CheckEnded():

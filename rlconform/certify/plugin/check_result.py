@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlconform._resources import resource_dir
 from rlconform.certify.concurrency.explain import HistoryViolation
 from rlconform.certify.concurrency.named_checkers import REPEATED
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
@@ -20,6 +21,7 @@ from rlconform.certify.isolation.scattering_client import Policy, policy_of
 from rlconform.certify.judged_runs import JudgedRun
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.reproduce.plain_script import plain_script
 from rlconform.certify.reproduce.render import Origin, render_script
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
 from rlconform.contract import LEVELS, Level
@@ -30,6 +32,8 @@ class CleanUpFailed(UserWarning):
 
 
 _TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
+
+_SUITES = resource_dir("suites")
 
 #: The key under which an item stores the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
@@ -68,6 +72,8 @@ def as_json(value: Any) -> Any:
 def check_id(item: pytest.Item) -> str:
     """Return the check's path below ``suites/`` or ``tests/`` and its name; no absolute path."""
     path, _, name = item.nodeid.partition("::")
+    if item.path.is_relative_to(_SUITES):  # the id begins where the user's command line does
+        return f"{item.path.relative_to(_SUITES).as_posix()}::{name}"
     parts = Path(path).parts
     root = next((folder for folder in ("suites", "tests") if folder in parts), None)
     below = parts[parts.index(root) + 1 :] if root else parts
@@ -113,11 +119,11 @@ def scattering_policy(item: pytest.Item) -> Policy:
     """Return which process makes which call in a scattered run of the check."""
     mark = item.get_closest_marker("requirement")
     roles = mark is None or mark.kwargs["roles"]
-    return policy_of(check_id(item), item.config.getoption("--seed", 0), roles)
+    return policy_of(check_id(item), item.config.getoption("--rlconform-seed", 0), roles)
 
 
 def turn_of(item: pytest.Item) -> int:
-    """Return the number of this repetition of its check, from 0; see the option ``--turns``."""
+    """Return the number of this repetition of its check, from 0 (``--rlconform-turns``)."""
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("turn", 0) if callspec else 0
 
@@ -156,7 +162,7 @@ def result_of(
         return replace(result, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
     outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
     evidence = recording.error_origin(error) or str(error).strip()
-    seed = item.config.getoption("--seed", 0)
+    seed = item.config.getoption("--rlconform-seed", 0)
     if is_scattered(item):
         evidence += f" (calls of several processes: {scattering_policy(item).name})"
     check = _TURN.sub("", result.id)  # the check's id without its turn
@@ -164,12 +170,20 @@ def result_of(
     if isinstance(error, HistoryViolation):
         evidence += f" ({REPEATED} {error.checker})"
         script, steps, at_once = race_script(origin, error.race, evidence), error.lines, False
+        plain = ""
     else:
         expected = recording.script_expectation(error)
         script = render_script(origin, evidence, recording.calls, expected)
+        plain = plain_script(origin, evidence, recording.calls, expected)
         steps, at_once = result.steps, any(call.concurrent for call in recording.calls)
     return replace(
-        result, outcome=outcome, evidence=evidence, steps=steps, reproducer=script, at_once=at_once
+        result,
+        outcome=outcome,
+        evidence=evidence,
+        steps=steps,
+        reproducer=script,
+        plain_script=plain,
+        at_once=at_once,
     )
 
 

@@ -116,7 +116,7 @@ def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recor
     """Return the owner's client; in a scattered run, one whose calls several processes make."""
     if not is_scattered(request.node):
         return plane.recorded(recording)
-    seed = int(request.config.getoption("--seed"))
+    seed = int(request.config.getoption("--rlconform-seed"))
     pool = plane.actors()
     attached = pool.take(ATTACHED)
     owner = RecordingClient(PicklingClient(plane.owner()), recording)  # type: ignore[arg-type]
@@ -236,5 +236,5 @@ def _workload_runner(
             spans = [(each.start, each.end) for each in operations if each.end is not None]
             recording.plane_time.add(spans)
 
-    seed = str(request.config.getoption("--seed"))
+    seed = str(request.config.getoption("--rlconform-seed"))
     return WorkloadRunner(take, part.id, part.timeouts, seed, keep, recording.given_up)

@@ -1,4 +1,7 @@
-"""The checks' command line options, under ``rlconform certify`` and under plain ``pytest``."""
+"""The options that the runner passes to pytest in a test process, besides the public ones.
+
+``rlconform.pytest_plugin`` has the public options.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +10,71 @@ import inspect
 import pytest
 
 from rlconform.certify.plugin.check_result import level_of
-from rlconform.contract import LEVELS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the checks; only the runner passes those from ``--events-fd`` on."""
-    group = parser.getgroup("rlconform", "data plane conformance")
-    group.addoption("--target", default="memory", help="plane to check (see rlconform certify)")
-    group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
-    group.addoption("--seed", type=int, default=0, help="start of the generated examples")
+    """Add the options of the checks; only the runner passes those from the events' pipe on."""
+    group = parser.getgroup("rlconform")
+    group.addoption("--rlconform-target-config", help="configuration mapping, as JSON")
     group.addoption(
-        "--turns",
+        "--rlconform-turns",
         type=int,
         default=1,
         help="run the checks this many times, seed by seed; a broken check ends its turn",
     )
-    group.addoption("--effort", type=float, default=1.0, help="share of the generated examples")
     group.addoption(
-        "--no-races",
-        dest="races",
+        "--rlconform-effort", type=float, default=1.0, help="share of the generated examples"
+    )
+    group.addoption(
+        "--rlconform-no-races",
+        dest="rlconform_races",
         action="store_false",
         help="leave out checks that wait for an unlucky interleaving of threads",
     )
     group.addoption(
-        "--check-timeout", type=float, default=None, help="seconds per check, not the target's"
+        "--rlconform-check-timeout",
+        type=float,
+        default=None,
+        help="seconds per check, not the target's",
     )
-    group.addoption("--requirements", default="", help="only checks of these ids, by commas")
-    group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
-    group.addoption("--spread", action="store_true", help="processes on different hosts of the Ray")
-    group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")
     group.addoption(
-        "--no-health",
-        dest="health",
+        "--rlconform-spread", action="store_true", help="processes on different hosts of the Ray"
+    )
+    group.addoption(
+        "--rlconform-requirements", default="", help="only checks of these ids, by commas"
+    )
+    group.addoption(
+        "--rlconform-events-fd", type=int, default=None, help="pipe of the certify runner"
+    )
+    group.addoption(
+        "--rlconform-no-health",
+        dest="rlconform_health",
         action="store_false",
         help="don't try a round trip after a failure: the plane can't do one",
     )
-    group.addoption("--hangs", default='{"limit": 0}', help="``HungCalls`` so far, as JSON")
-    group.addoption("--only", default=None, help="file with the ids of the checks to run")
+    group.addoption(
+        "--rlconform-hangs", default='{"limit": 0}', help="``HungCalls`` so far, as JSON"
+    )
+    group.addoption(
+        "--rlconform-telling-first",
+        action="store_true",
+        help="begin with a short check of each requirement",
+    )
+    group.addoption("--rlconform-only", default=None, help="file with the ids of the checks to run")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let ``-k GET-04`` select the checks of a requirement."""
+    if mark := item.get_closest_marker("requirement"):
+        item.extra_keyword_matches.add(mark.args[0])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each check ``--turns`` times, and again with its calls made by several processes."""
+    """Run each check as many times as turns, and again with calls made by several processes."""
     if _can_scatter(metafunc):
         metafunc.fixturenames.append("scattered")
         metafunc.parametrize("scattered", [False, True], ids=[pytest.HIDDEN_PARAM, "scattered"])
-    turns = metafunc.config.getoption("--turns")
+    turns = metafunc.config.getoption("--rlconform-turns")
     if turns > 1:
         metafunc.fixturenames.append("turn")
         metafunc.parametrize("turn", range(turns), ids=[f"turn{n}" for n in range(turns)])

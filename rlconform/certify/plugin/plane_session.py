@@ -10,6 +10,7 @@ from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.actor_pool import ActorPool
 from rlconform.certify.isolation.hosts import RayHost, ray_hosts
 from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
+from rlconform.certify.plugin.unwritten import NEEDED, message, unwritten_methods
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.shorten import error_text
@@ -137,6 +138,14 @@ class PlaneSession:
     def lost_health(self) -> str:
         """Return why a plane that was healthy when new fails a round trip; "" if it works."""
         return self._round_trip() if self._was_healthy else ""
+
+    def unwritten(self) -> str:
+        """Return which methods are to be written, if no check can run without them; else ""."""
+        if self._was_healthy:
+            return ""
+        client = self.owner()
+        found = unwritten_methods(client, self.target.timeouts.operation)
+        return message(client, found) if found.keys() & set(NEEDED) else ""
 
     def remarks_on_types(self) -> list[str]:
         """Return remarks on unusual types that the client returns; none if the round trip fails."""

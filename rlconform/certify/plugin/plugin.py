@@ -33,20 +33,25 @@ from rlconform.certify.plugin.check_result import (
     check_id,
     describe,
     ends_plane,
-    is_scattered,
     planned_check,
     result_of,
     turn_of,
 )
+from rlconform.certify.plugin.order import ordered
+from rlconform.certify.plugin.own_pytest import OwnPytest
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
+from rlconform.certify.plugin.session_options import session_of
 from rlconform.certify.recording.changes import Change
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
-from rlconform.certify.target import resolve_target
 from rlconform.contract import ConfigError, load_requirements
 
-pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
+pytest_plugins = (
+    "rlconform.pytest_plugin",
+    "rlconform.certify.plugin.options",
+    "rlconform.certify.plugin.fixtures",
+)
 
 #: Changes of arguments or results that a test process reports; a defect shows in many checks.
 MOST_CHANGES = 3
@@ -59,13 +64,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and the plugin with its event pipe."""
     config.addinivalue_line("markers", "requirement(id): the requirement that a check checks")
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
-    fd = config.getoption("--events-fd")
-    config.pluginmanager.register(CertifyPlugin(config, EventPipe(fd)), "rlconform-checks")
-
-
-def _order(item: pytest.Item) -> tuple[bool, bool, int]:
-    """Return the sort key: checks by one process, by several, then checks that close the plane."""
-    return ends_plane(item), is_scattered(item), turn_of(item)
+    fd = config.getoption("--rlconform-events-fd")
+    checks = CertifyPlugin(config, EventPipe(fd))
+    config.pluginmanager.register(checks, "rlconform-checks")
+    if fd is None and config.getoption("--rlconform-target") is not None:
+        config.pluginmanager.register(OwnPytest(config, lambda: checks.session), "rlconform-own")
 
 
 class CertifyPlugin:
@@ -73,11 +76,12 @@ class CertifyPlugin:
 
     def __init__(self, config: pytest.Config, pipe: EventPipe) -> None:
         self.pipe = pipe
-        self._option = config.getoption
-        only = config.getoption("--only")
+        self._pytest, self._option = config, config.getoption
+        only = config.getoption("--rlconform-only")
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
-        self._requirements = set(filter(None, config.getoption("--requirements").split(",")))
-        self._seed: int = config.getoption("--seed")
+        asked: str = config.getoption("--rlconform-requirements")
+        self._requirements = set(filter(None, asked.split(",")))
+        self._seed: int = config.getoption("--rlconform-seed")
         self._session: PlaneSession | None = None
         self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
@@ -85,7 +89,7 @@ class CertifyPlugin:
         self._watchdog: Watchdog | None = None
         self._in_flight = ""
         self._starting_seconds = 0.0
-        self._hangs = HungCalls(**json.loads(config.getoption("--hangs")))
+        self._hangs = HungCalls(**json.loads(config.getoption("--rlconform-hangs")))
         self._changes: Counter[str] = Counter()  # of arguments and of results, by requirement
         self._shown: set[int] = set()  # turns in which a check was broken
 
@@ -95,14 +99,7 @@ class CertifyPlugin:
     def session(self) -> PlaneSession:
         """The session of the plane under test; the first access resolves the target."""
         if self._session is None:
-            spec, level, check_s = map(self._option, ("--target", "--level", "--check-timeout"))
-            target = resolve_target(spec, level)
-            if check_s is not None:
-                target = replace(target, timeouts=replace(target.timeouts, check=check_s))
-            config, level = json.loads(self._option("--target-config")), level or target.level
-            self._session = PlaneSession(
-                spec, target, config, level, self._report_processes, self._option("--spread")
-            )
+            self._session = session_of(self._pytest, self._report_processes)
         return self._session
 
     def pytest_sessionstart(self) -> None:
@@ -128,8 +125,11 @@ class CertifyPlugin:
             pytest.exit("the plane does not start", returncode=UNHEALTHY_PLANE)
         self._newly_starting()  # the runner counts it, with the start of this process
         self.pipe.send(events.PlaneOpened())
-        if self._option("health"):
+        if self._option("rlconform_health"):
             self.session.note_health()
+            if unwritten := self.session.unwritten() if first else "":
+                self.pipe.send(events.StartFailed(unwritten, "", plain=True))
+                pytest.exit("the adapter is not written yet", returncode=UNHEALTHY_PLANE)
             if remarks := self.session.remarks_on_types() if first else []:
                 self._remark(f"unusual types, judged by their values: {'; '.join(remarks)}")
         self.pipe.send(events.HealthNoted())
@@ -171,7 +171,7 @@ class CertifyPlugin:
             mark = item.get_closest_marker("requirement")
             check = None
             if mark and (not self._requirements or mark.args[0] in self._requirements):
-                check = planned_check(item, mark, self.session, self._option("races"))
+                check = planned_check(item, mark, self.session, self._option("rlconform_races"))
                 self._plan.append(check)
             wanted = not self.pipe.watched if check is None else not check.left_out
             if self._only is not None and (check is None or check.id not in self._only):
@@ -179,7 +179,7 @@ class CertifyPlugin:
             (kept if wanted else dropped).append(item)
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        items[:] = sorted(kept, key=_order)
+        items[:] = ordered(kept, self._option("rlconform_telling_first"))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report the plan, including the checks that ``-k`` deselected."""
@@ -203,7 +203,7 @@ class CertifyPlugin:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Set this turn's seed; skip the rest of a turn in which a check was broken."""
         turn = turn_of(item)
-        item.config.option.seed = self._seed + turn
+        item.config.option.rlconform_seed = self._seed + turn
         if turn in self._shown:
             pytest.skip("this turn has shown it")
 
@@ -226,7 +226,7 @@ class CertifyPlugin:
                 warnings=self._warnings.pop(item.nodeid, []),
             )
             self.pipe.send(events.CheckEnded(result))
-            if result.outcome in BROKEN and self._option("--turns") > 1:
+            if result.outcome in BROKEN and self._option("--rlconform-turns") > 1:
                 self._shown.add(turn_of(item))
             self._ensure_healthy(item, result)
         return done
@@ -251,7 +251,8 @@ class CertifyPlugin:
         session = self.session
         if ends_plane(item):
             restarts = session.target.declares("restart") or not self.pipe.watched
-            if not restarts or failure_of(session.renew, session.target.timeouts.start):
+            late = failure_of(session.renew, session.target.timeouts.start) if restarts else ""
+            if self.pipe.watched and (late or not restarts):
                 self._leave(events.PlaneClosedByCheck())
         elif result.outcome is Outcome.PASS or not self.pipe.watched:
             return

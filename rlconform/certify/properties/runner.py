@@ -100,8 +100,10 @@ class PropertyRunner:
         seed: int = 0,
         stream: str = "",
         effort: float = 1.0,
+        refuses_objects: bool = False,
     ) -> None:
         self.timeouts = timeouts
+        self.refuses_objects = refuses_objects  # as the target declares
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and no example failed
         self._client = client
@@ -230,9 +232,10 @@ def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
     runner = PropertyRunner(
         request.getfixturevalue("client"),
         request.getfixturevalue("target").timeouts,
-        request.config.getoption("--seed", 0),
+        request.config.getoption("--rlconform-seed", 0),
         check_id(request.node),
-        request.config.getoption("--effort", 1.0) * share,
+        request.config.getoption("--rlconform-effort", 1.0) * share,
+        request.getfixturevalue("target").declares("objects") is False,
     )
     try:
         yield runner

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -134,6 +135,8 @@ class PlaneStateMachine(RuleBasedStateMachine):
     ) -> None:
         """Choose what the rows of this example are, and put some."""
         sequence = self.sequence
+        if sequence.judge.runner.refuses_objects and universe.layout == "objects":
+            universe = replace(universe, layout="numbers")
         sequence.judge.values.universe = universe
         sequence.guarded(lambda: sequence.partition(where).put(universe.chosen(ids), fields))
 

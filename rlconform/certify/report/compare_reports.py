@@ -49,7 +49,7 @@ def matrix_rows(reports: Sequence[ReportDocument]) -> list[MatrixRow]:
 
 
 class ChangeKind(StrEnum):
-    """What became of a requirement."""
+    """How the outcome of a requirement has changed."""
 
     BROKEN = "newly broken"
     LOST = "no longer passes"

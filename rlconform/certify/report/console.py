@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +18,7 @@ from rlconform.certify.isolation import events
 from rlconform.certify.isolation.events import Event
 from rlconform.certify.report.report_folder import PAGE, REPRODUCERS
 from rlconform.certify.report.root_causes import RootCause, describe
+from rlconform.certify.report.time_left import in_words, seconds_left
 from rlconform.certify.report.verdict import Certificate, Verdict, counted_as
 from rlconform.certify.results import (
     BROKEN,
@@ -27,6 +30,10 @@ from rlconform.certify.results import (
 )
 from rlconform.contract import load_requirements
 
+#: Lines of broken checks of one requirement; the report has all of them.
+MOST_LINES = 3
+#: Seconds between lines of progress, where no bar can be shown.
+QUIET_S = 30.0
 #: Longest text of a cause in the terminal; the report has the whole text.
 LONGEST = 300
 
@@ -44,11 +51,22 @@ STYLE: dict[Outcome, str] = {
 
 
 class CertifyProgress(LiveBar):
-    """A bar of checks; without a terminal, a line for each broken check."""
+    """A bar of checks, and a line for each broken check; without a terminal, a line now and then.
 
-    def __init__(self, console: Console, verbose: bool) -> None:
+    ``earlier`` has the seconds that checks took in an earlier run, for the estimate.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        verbose: bool,
+        earlier: Mapping[str, float] = MappingProxyType({}),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(console, "starting the plane")
-        self._verbose = verbose
+        self._verbose, self._earlier, self._clock = verbose, earlier, clock
+        self._said_at = clock()
+        self._shown: Counter[str] = Counter()  # broken checks by requirement
         self._requirements = load_requirements()
 
     def hear(self, run: RunRecord, event: Event) -> None:
@@ -62,12 +80,24 @@ class CertifyProgress(LiveBar):
                 )
             case events.ChecksCollected() if run.children == 1:
                 self.show("checking", total=len(run.due))
+                self._said_at = self._clock()
                 self.console.print(f"{len(run.due)} checks planned")
             case events.CheckBegan(check_id):
-                self.show(check_id.rpartition("::")[2][:44])
+                self.show(check_id.rpartition("::")[2])
             case events.CheckEnded(result) | events.ChangeFound(result):
-                self.show(done=len(run.results))
                 self._print(run, result)
+                self._show_progress(run)
+
+    def _show_progress(self, run: RunRecord) -> None:
+        """Show how many checks are done, how many are broken, and about how long the rest takes."""
+        broken = sum(result.outcome in BROKEN for result in run.results.values())
+        known = [f"{broken} broken" * bool(broken), in_words(seconds_left(run, self._earlier))]
+        more = ", ".join(filter(None, known))
+        self.show(done=len(run.results), more=more)
+        if not self.console.is_terminal and self._clock() - self._said_at >= QUIET_S:
+            self._said_at = self._clock()
+            done = f"{len(run.results)} of {len(run.due)} checks"
+            self.console.print(", ".join(filter(None, [done, more])), highlight=False)
 
     def _print(self, run: RunRecord, result: CheckResult) -> None:
         outcome = result.outcome
@@ -75,6 +105,8 @@ class CertifyProgress(LiveBar):
         if (dull or run.is_probe(result)) and not self._verbose:
             return  # the table shows what a probe found
         outcome = counted_as(outcome, self._requirements[result.requirement])
+        if self._is_repeated(result) and not self._verbose:
+            return
         self.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
@@ -83,6 +115,16 @@ class CertifyProgress(LiveBar):
         if not dull:
             row = self._requirements[result.requirement]
             self.console.print(f"        {escape(row.title)}", highlight=False)
+
+    def _is_repeated(self, result: CheckResult) -> bool:
+        """Whether enough lines have shown this requirement break; the report has every check."""
+        if result.outcome not in BROKEN:
+            return False
+        self._shown[result.requirement] += 1
+        count = self._shown[result.requirement]
+        if count == MOST_LINES + 1:
+            self.console.print("        the report has more of this one")
+        return count > MOST_LINES
 
 
 def _level_origin(run: RunRecord) -> str:

@@ -85,7 +85,7 @@ class HeaderPart(_Part):
     created: datetime
     target: TargetPart
     level: Level
-    selected: str  # the ``-k`` expression, or ""
+    selected: str  # the ``-k`` expression, "failed in ..." with ``--only-failed``, or ""
     check_timeout: float | None
     seed: int
     allow_deviations: bool

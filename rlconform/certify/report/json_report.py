@@ -73,7 +73,7 @@ def _header(certificate: Certificate) -> dict[str, Any]:
         "created": certificate.created.isoformat(timespec="seconds"),
         "target": run.target | {"spec": options.spec},
         "level": run.target.get("level"),
-        "selected": options.select,
+        "selected": options.selection,
         "check_timeout": options.check_timeout,
         "seed": options.seed,
         "allow_deviations": certificate.allow_deviations,
@@ -103,7 +103,7 @@ def _check(run: RunRecord, check: PlannedCheck) -> dict[str, Any]:
     shown = asdict(check) | {"ran": check.id in run.results, "outcome": Outcome.NOT_TESTED}
     if check.id in run.results:
         shown |= asdict(run.results[check.id])
-        del shown["reproducer"], shown["runs"]
+        del shown["reproducer"], shown["plain_script"], shown["runs"]
         shown["history"] = history_file(check.id) if shown["history"] else ""
     return shown
 

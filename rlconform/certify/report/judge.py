@@ -36,7 +36,7 @@ def judge(
     musts = [row.id for row in requirements.values() if row.level == "MUST"]
     causes = root_causes(results, run.results.values(), musts)
     results, problems = apply_waivers(results, waivers, created.date())
-    is_whole = run.complete and not options.select
+    is_whole = run.complete and not options.selection
     conclusion = verdict_of(requirements, results, is_whole, problems, allow_deviations)
     return Certificate(
         options, run, results, conclusion, causes, is_whole, waivers, allow_deviations, created

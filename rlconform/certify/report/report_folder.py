@@ -3,7 +3,7 @@
 report.json            the document; its footer has the digests of all files below
 report.html            the same as a page
 junit.xml, badge.json  for continuous integration, and for a README
-reproducers/           a script for each broken requirement
+reproducers/           a script for each broken requirement, and a plain one where that shows it
 histories/             for each failed race every call, one JSON line each
 report.json.sig        the signature of report.json, with ``--sign``
 """
@@ -29,6 +29,8 @@ from rlconform.contract import LEVELS, ConfigError
 
 PAGE, JUNIT, BADGE = "report.html", "junit.xml", "badge.json"
 HISTORIES, REPRODUCERS = "histories", "reproducers"
+#: End of the name of a script that needs nothing of rlconform.
+PLAIN = "_plain.py"
 
 
 def write_report(
@@ -114,7 +116,14 @@ def _scripts(run: RunRecord) -> dict[str, str]:
         (result for result in run.results.values() if result.reproducer),
         key=lambda result: (result.at_once, bool(result.history), len(result.reproducer)),
     )
-    return {f"{result.requirement}.py": result.reproducer for result in reversed(ranked)}
+    plain = sorted(
+        (result for result in ranked if result.plain_script),
+        key=lambda result: len(result.plain_script),
+    )
+    return {
+        **{f"{result.requirement}.py": result.reproducer for result in reversed(ranked)},
+        **{f"{result.requirement}{PLAIN}": result.plain_script for result in reversed(plain)},
+    }
 
 
 def _clean(folder: Path) -> None:

@@ -63,7 +63,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path}: {error.strerror}; name the file of an ed25519 key") from error
 
 
 def _loaded(path: Path, load: Callable[[], Any]) -> Any:

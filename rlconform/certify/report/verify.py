@@ -175,5 +175,5 @@ def _partial(document: ReportDocument) -> Iterator[Finding]:
         what = f"{len(ran)} of {len(due)} checks ran"
         yield Finding(Fault.PARTIAL, "checks", what)
     if document.header.selected:
-        what = f"only checks that match {document.header.selected!r} were selected"
+        what = f"only some checks were selected: {document.header.selected}"
         yield Finding(Fault.PARTIAL, "selected", what)

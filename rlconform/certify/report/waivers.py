@@ -38,7 +38,9 @@ def load_waivers(path: Path) -> list[Waiver]:
     try:
         loaded = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(
+            f"{path}: {error.strerror}; `rlconform waivers --write` makes such a file"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
     if unknown := loaded.keys() - {"waiver"}:

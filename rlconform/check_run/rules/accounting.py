@@ -14,6 +14,7 @@ from rlconform.events.schema import (
     GroupCounts,
     GroupEvent,
     PromptDispatched,
+    Queued,
     Record,
     Resumed,
     RunFinished,
@@ -140,13 +141,25 @@ class Accounting(Rule):
             self.lacks("group_size in run_started")
         if ledger.seen[PromptDispatched]:
             self._report_strays()
-        finished = ledger.finished
-        if finished is None or not isinstance(finished.event, RunFinished):
+        if ledger.finished is None:
             self.lacks("run_finished")
-        elif finished.event.reason == "completed":
+        if (finished := ledger.completed) is not None:
+            self._check_steps(finished)
             for group in ledger.groups.values():
                 if group.dispatched is not None:
                     self._report_lost(group, finished)
+
+    def _check_steps(self, finished: Record) -> None:
+        """A completed run has made the steps that it declared."""
+        ledger = self.ledger
+        declared = ledger.run.steps if ledger.run is not None else None
+        if declared is not None and ledger.step != declared:
+            self.report(
+                f"expected the run to make {declared} steps before it was completed; got "
+                f"{ledger.step}",
+                "The groups of the last steps are not learned from, or there is a step too many.",
+                ledger.run_record, ledger.stepped, finished, basis=Basis.ABSENCE,
+            )  # fmt: skip
 
     def _report_strays(self) -> None:
         for record in self._strays:
@@ -182,6 +195,10 @@ class Accounting(Rule):
             return f"trained on in part, {len(group.trained_rows)} rows"
         if group.selected is not None:
             return "selected, and not trained on"
+        if group.queued is not None:
+            waits = isinstance(group.queued.event, Queued)
+            where = "in the trajectory queue" if waits else "taken from the trajectory queue"
+            return f"{where}, and no step took it"
         if group.committed is not None:
             return "committed, and no step took it"
         return "still in flight"

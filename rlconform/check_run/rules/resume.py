@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rlconform.check_run.anomaly import Basis
+from rlconform.check_run.checkpoint_mark import CheckpointMark
 from rlconform.check_run.closed_ids import Fate
-from rlconform.check_run.ledger import KEPT_CHECKPOINTS, CheckpointMark, Ledger
+from rlconform.check_run.ledger import KEPT_CHECKPOINTS, Ledger
 from rlconform.check_run.lives import GroupLife
 from rlconform.check_run.rule import Rule
 from rlconform.events.schema import (

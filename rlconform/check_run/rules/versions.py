@@ -25,6 +25,7 @@ from rlconform.events.schema import (
 #: Versions whose digests are kept.
 _KEPT = 64
 _WRONG_STAMP = "Staleness and importance weights are computed from a version that was not used."
+_NOT_SERVED = "What is validated, saved or served from an engine at the end is an older policy."
 _TORN = "Samples come from weights that no training step made."
 
 
@@ -206,6 +207,28 @@ class VersionsTrue(Rule):
             )  # fmt: skip
         if last is None or event.step != last[0]:
             self._step = (event.step, record)
+
+    def at_end(self) -> None:
+        """The engines of a completed run have the weights of its last step, if it declares so."""
+        run, finished, last = self.ledger.run, self.ledger.completed, self.ledger.stepped
+        if run is None or not run.final_sync or finished is None or last is None:
+            return
+        made = self.ledger.step
+        version, where = self._published or (None, None)
+        if version != made:
+            self.report(
+                f"expected version {made}, which the last step made, to be published before the "
+                f"run was completed; got {'none' if version is None else version} as the last",
+                _NOT_SERVED, last, where, finished, basis=Basis.ABSENCE,
+            )  # fmt: skip
+            return
+        for engine, held in self._applied.items():
+            if held.version != made and held.record.source not in self.ledger.lost:
+                self.report(
+                    f"expected {engine} to have version {made}, which the last step made, when "
+                    f"the run was completed; got {held.version}",
+                    _NOT_SERVED, where, held.record, finished, basis=Basis.ABSENCE,
+                )  # fmt: skip
 
     def on_resumed(self, event: Resumed, record: Record, _: GroupLife | None) -> None:
         """Versions go on from the checkpoint."""

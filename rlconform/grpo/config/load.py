@@ -135,7 +135,8 @@ def _first_error(invalid: ValidationError) -> str:
     if wrong["type"] == "extra_forbidden":
         keys = [name for part in wrong["loc"] for name in _keys_of_sampler(part)]
         known = keys or _keys_below(location[:-1])
-        return f"there is no key {key}{did_you_mean(location[-1], known)}"
+        there = f"; there are {', '.join(sorted(known))}" if len(location) == 1 else ""
+        return f"there is no key {key}{did_you_mean(location[-1], known) or there}"
     if isinstance(wrong["input"], str | int | float | bool | None):
         return f"{key} is {wrong['input']!r}: {reason}"
     return f"{key}: {reason}" if key else reason

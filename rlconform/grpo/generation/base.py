@@ -26,6 +26,8 @@ from rlconform.grpo.router_replay.route_format import RouteFormat
 ShouldStop = Callable[[], bool]
 #: Gets the number of a row, its whole response, and whether it was truncated.
 OnFinished = Callable[[int, "Prefix", bool], object]
+#: Gets the URL of a server that has failed, and why.
+TellFailure = Callable[[str, str], object]
 
 
 def never_stop() -> bool:
@@ -181,6 +183,9 @@ class GenerationEngine(ABC):
     weight_version: int = 0
     #: Format of the experts that it records for router replay; None if it records none.
     route_format: RouteFormat | None = None
+
+    def watch_servers(self, tell: TellFailure) -> None:  # noqa: B027 - not every engine has servers
+        """Call ``tell`` when a server has failed; an engine in this process has no server."""
 
     def __init__(self) -> None:
         #: Held while a token is made, and while weights are replaced.

@@ -31,6 +31,7 @@ from rlconform.grpo.generation.base import (
     Responses,
     Sampling,
     ShouldStop,
+    TellFailure,
 )
 from rlconform.grpo.generation.http_completions import (
     BadCompletion,
@@ -68,6 +69,11 @@ class HTTPEngine(GenerationEngine):
             limits=httpx.Limits(max_connections=None),
             trust_env=False,
         )
+
+    def watch_servers(self, tell: TellFailure) -> None:
+        """Call ``tell`` when a server fails requests, or does not take new weights."""
+        for endpoint in self._router.endpoints:
+            endpoint.tell = tell
 
     def refit(self, weights: Mapping[str, Tensor], version: int) -> str:
         """Close the streams, replace the weights on all servers, and let rows go on.

@@ -16,6 +16,11 @@ from dataclasses import dataclass
 
 import httpx
 
+from rlconform.grpo.generation.base import TellFailure
+
+#: Characters of an error that are kept.
+_LONGEST_REASON = 200
+
 
 @dataclass
 class Endpoint:
@@ -25,6 +30,11 @@ class Endpoint:
     version: int | None = None  # of its weights; None if it is not known
     outstanding: int = 0  # requests that are open
     down_until: float = 0.0  # before this time others are preferred
+    tell: TellFailure = lambda _url, _why: None  # gets each failure that is new
+
+    def failed(self, error: BaseException) -> None:
+        """Tell that the server has failed a request, or has not taken new weights."""
+        self.tell(self.url, f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
 
 
 class NoEndpoint(ConnectionError):
@@ -61,7 +71,9 @@ class EndpointRouter:
         endpoint.outstanding += 1
         try:
             yield endpoint
-        except (httpx.TransportError, httpx.HTTPStatusError, ConnectionError):
+        except (httpx.TransportError, httpx.HTTPStatusError, ConnectionError) as error:
+            if endpoint.down_until <= self._clock():  # else it is known by another request
+                endpoint.failed(error)
             endpoint.down_until = self._clock() + self._cooldown_s
             raise
         finally:

@@ -75,6 +75,7 @@ class WeightFiles:
                     held |= answer
                 case httpx.HTTPError() | msgspec.MsgspecError():
                     endpoint.version = None  # it may have read a part
+                    endpoint.failed(answer)
                     _LOG.warning("%s has not got weights %d: %r", endpoint.url, version, answer)
                 case BaseException():
                     raise answer

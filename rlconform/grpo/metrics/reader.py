@@ -73,7 +73,7 @@ def read_metrics(path: Path) -> MetricLog:
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path}: {error.strerror}; name the metrics.jsonl of a run") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a metrics file: {error}") from error
 
@@ -96,4 +96,6 @@ def read_metrics(path: Path) -> MetricLog:
 
 
 def _not_a_record(path: Path, line: int) -> ConfigError:
-    return ConfigError(f"{path}: line {line} is not a record of a metrics file")
+    return ConfigError(
+        f"{path}: line {line} is not a record of a metrics file; name the metrics.jsonl of a run"
+    )

@@ -4,13 +4,19 @@
     policy_turn       7<end>                         the tokens from the generation engine
     environment_turn  <environment>-<end><assistant> the observation and the start of a response
 
+Results of tools are messages of the role ``tool`` if the chat template knows it, and are else the
+environment's, as all observations are. Several results of one turn are several messages, whose
+tokens are one turn of the log, because templates may put a frame around all of them.
+
 A turn is a dict with ``role``, ``content`` (text) and ``token_ids`` (int64 (j,)). The policy's
 tokens are stored as generated: decoding and encoding them again could change them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,6 +27,7 @@ from rlconform.wire.message_logs import TOKEN_IDS, MessageLog
 
 ASSISTANT = "assistant"
 ENVIRONMENT = "environment"
+TOOL = "tool"
 
 
 def open_log(
@@ -55,9 +62,14 @@ def policy_turn(
 
 
 def environment_turn(
-    tokenizer: PreTrainedTokenizerBase, log: MessageLog, content: str
+    tokenizer: PreTrainedTokenizerBase,
+    log: MessageLog,
+    content: str,
+    tool_results: Sequence[str] = (),
 ) -> MessageLog:
     """Append the environment's turn to the log, followed by the start of a response.
+
+    ``tool_results`` are what ``content`` is made of, if tools have answered.
 
     Tokens that the template has between the policy's last token and the observation belong to the
     environment's turn, including the end token if the response was cut off before it.
@@ -66,10 +78,23 @@ def environment_turn(
         ValueError: The template changes earlier turns.
     """
     observation = {"role": ENVIRONMENT, "content": content}
+    messages = [observation]
+    if tool_results and knows_tools(str(tokenizer.get_chat_template())):
+        observation["role"] = TOOL
+        messages = [{"role": TOOL, "content": result} for result in tool_results]
     before = _render(tokenizer, log, opening=False)
-    after = _render(tokenizer, [*log, observation], opening=True)
+    after = _render(tokenizer, [*log, *messages], opening=True)
     closing = _closing(tokenizer, before, ended=_ended(tokenizer, log[-1][TOKEN_IDS]))
     return [*log, _turn(tokenizer, observation, closing + _after(before, after))]
+
+
+@lru_cache(maxsize=8)
+def knows_tools(template: str) -> bool:
+    """Whether a chat template treats messages of the role ``tool``, which it then names.
+
+    A template that puts any role between its markers is not enough: no model has learned it.
+    """
+    return re.search(r"""(['"])tool\1""", template) is not None
 
 
 def log_input_ids(log: MessageLog) -> Tensor:

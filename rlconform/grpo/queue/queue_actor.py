@@ -14,8 +14,10 @@ last: the groups of an answer that was not read are back at the front before the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from rlconform.grpo.events_actor import EventsActor
 from rlconform.grpo.queue.trajectory_queue import (
     GetRequest,
     PutOutcome,
@@ -37,13 +39,15 @@ class CallId(NamedTuple):
     number: int
 
 
-class QueueActor:
+class QueueActor(EventsActor):
     """The queue of a run, for any number of clients."""
+
+    event_role = "queue"
 
     def __init__(
         self, capacity: int, on_full: Literal["wait", "refuse"], max_staleness: int | None
     ) -> None:
-        self._queue = TrajectoryQueue(capacity, on_full, max_staleness)
+        self._queue = TrajectoryQueue(capacity, on_full, max_staleness, write=self.write_event)
         self._changed = Changed()
         self._newest: dict[tuple[str, str], int] = {}  # number, by client and kind
         self._puts: dict[CallId, PutRequest] = {}  # that have no answer yet
@@ -53,6 +57,7 @@ class QueueActor:
         """Put a group; wait while the queue is full, or refuse it, see ``TrajectoryQueue.put``."""
         if not self._begins(call):
             return PutOutcome.WITHDRAWN
+        self.exchange_stamps(group.stamp)
         request = self._puts[call] = self._queue.put(group)
         self._changed.notify()
         try:
@@ -81,7 +86,7 @@ class QueueActor:
         self._changed.notify()
         await self._changed.until(lambda: request.outcome is not None)
         assert request.outcome is not None  # awaited above
-        return request.outcome
+        return replace(request.outcome, stamp=self.exchange_stamps(0))
 
     async def cancel(self, call: CallId) -> None:
         """End a call whose answer nobody reads, also if it arrives later.

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+from rlconform.grpo.actor_events import ActorEvents
 from rlconform.grpo.failures import first_line
 from rlconform.grpo.queue.queue_actor import CallId, QueueActor
 from rlconform.grpo.queue.trajectory_queue import (
@@ -54,8 +55,10 @@ class QueueCalls(Protocol):
 class QueueActorCalls:
     """Calls a queue actor; ``start`` makes one, which ends with its last handle."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, timeout_s: float) -> None:
         self.actor = actor
+        #: The driver's side of the actor's file of events.
+        self.events = ActorEvents([actor], timeout_s, "the trajectory queue")
 
     @classmethod
     def start(
@@ -72,7 +75,7 @@ class QueueActorCalls:
         actor_class = ray.remote(QueueActor).options(num_cpus=0, max_concurrency=_WAITING_CALLS)
         actor: Any = actor_class.remote(capacity, on_full, max_staleness)
         fetch(actor.statistics.remote(), timeout_s, "the start of the trajectory queue")
-        return cls(actor)
+        return cls(actor, timeout_s)
 
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
         """See ``QueueCalls``; raises ``QueueLost``, or what the queue raises."""

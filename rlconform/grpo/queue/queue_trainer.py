@@ -44,6 +44,7 @@ class QueueTrainer(TrainPump):
         batch = await self._batch(missing, min(self._min_groups, missing), version)
         if batch is None:
             return None
+        self._events.observe(batch.stamp)
         if batch.ended:
             raise QueueEnd(
                 f"step {version + 1} has {len(step.slots)} of {step.wanted} groups, and the "

@@ -51,7 +51,8 @@ class Rollouter(RolloutPump):
     async def _put(self, group_id: str, record: GroupRecord) -> None:
         """Put a ready group; drop it if it is refused. ``QueueClosed`` and ``QueueLost`` pass."""
         start = self._buffer.start_version(group_id)
-        outcome = await self._trajectories.put(QueuedGroup(group_id, start, record))
+        stamp = self._buffer.events.stamp()
+        outcome = await self._trajectories.put(QueuedGroup(group_id, start, record, stamp))
         if outcome in _REFUSED:
             await self._buffer.remove_group(group_id, _REFUSED[outcome])
         self._changed.notify()

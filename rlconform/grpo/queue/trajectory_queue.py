@@ -17,10 +17,12 @@ is dropped by ``advance``.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from rlconform.events.schema import Dequeued, Queued, RunEvent
 from rlconform.grpo.replay.errors import DuplicateGroup
 from rlconform.grpo.replay.slots import DropReason, GroupRecord
 from rlconform.grpo.replay.versions import is_stale
@@ -43,6 +45,7 @@ class QueuedGroup:
     group_id: str
     start_version: int
     record: GroupRecord
+    stamp: int = 0  # the producer's clock of the event log
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class QueueBatch:
 
     groups: tuple[QueuedGroup, ...] = ()
     ended: bool = False
+    stamp: int = 0  # the queue's clock of the event log
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class TrajectoryQueue:
     max_staleness: int | None = None
     version: int = 0  # the trainer's
     closed: bool = False
+    write: Callable[[RunEvent], None] = lambda _: None  # gets an event per group that comes or goes
     _groups: deque[QueuedGroup] = field(default_factory=deque)
     _puts: deque[PutRequest] = field(default_factory=deque)  # that wait for room
     _gets: deque[GetRequest] = field(default_factory=deque)  # that wait for groups
@@ -166,6 +171,8 @@ class TrajectoryQueue:
             groups = request.outcome.groups
             self._groups.extendleft(reversed(groups))
             self._got -= len(groups)
+            for group in groups:
+                self.write(Queued(group_id=group.group_id))
         request.outcome = QueueBatch()
         self._sweep()
         self._settle()
@@ -218,6 +225,7 @@ class TrajectoryQueue:
         request = self._puts.popleft()
         self._groups.append(request.group)
         self._accepted += 1
+        self.write(Queued(group_id=request.group.group_id))
         request.outcome = PutOutcome.ACCEPTED
         return True
 
@@ -229,6 +237,8 @@ class TrajectoryQueue:
         count = min(request.most, len(self._groups))
         self._got += count
         taken = tuple(self._groups.popleft() for _ in range(count))
+        for group in taken:
+            self.write(Dequeued(group_id=group.group_id))
         request.outcome = QueueBatch(taken, ended=not taken)
         return True
 

@@ -1,10 +1,11 @@
 """``RewardGroup``: starts and ends the reward workers of a run; the driver has one.
 
-    driver ── start, build ──▶ reward workers (dp_size actors, each with the whole model)
+    driver ── start, build, events ──▶ reward workers (dp_size actors, each with the whole model)
            ── handles ──▶ rollout workers ── batches ──▶ reward workers
            ── shutdown ──▶
 
-The driver waits for ``build``; rows don't go through it.
+The driver waits for ``build``; rows don't go through it. ``events`` opens, watches and closes the
+workers' files of events.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import ray
 
+from rlconform.grpo.actor_events import ActorEvents
 from rlconform.grpo.config import ClusterConfig, MasterConfig, RewardModelConfig
 from rlconform.grpo.rewards.reward_worker import RewardWorker
 from rlconform.grpo.rewards.reward_workers import RewardWorkers
@@ -33,6 +35,7 @@ class RewardGroup:
         self._actors: list[Any] = [
             ray.remote(RewardWorker).options(**each).remote(cluster.device) for each in placement
         ]
+        self.events = ActorEvents(self._actors, cluster.timeout_s, "a reward worker")
 
     def build(self, config: MasterConfig) -> None:
         """Load the model in every worker.

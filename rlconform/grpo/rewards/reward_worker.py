@@ -4,7 +4,8 @@
     rollout worker  ── score(rows) ─▶ worker ── scores ──▶ rollout worker
                     ── sleep, wake ─▶
 
-The worker runs one call at a time, in the order in which they arrive.
+The worker runs one call at a time, in the order in which they arrive. It writes each batch into the
+event log before it scores it, so the log shows which rows a worker had when it died.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from collections.abc import Sequence
 
 import psutil
 
+from rlconform.events.schema import ScoringFinished, ScoringStarted
 from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.events_actor import EventsActor
 from rlconform.grpo.rewards.reward_model import RewardModel, RowScore, RowToScore
 from rlconform.grpo.workers.determinism import make_deterministic
 
 
-class RewardWorker:
+class RewardWorker(EventsActor):
     """One of ``reward_model.dp_size`` workers, on ``cpu`` or the first visible GPU."""
+
+    event_role = "reward"
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -41,6 +46,15 @@ class RewardWorker:
 
     def score(self, rows: Sequence[RowToScore]) -> list[RowScore]:
         """Score rows, see ``RewardModel.score``."""
+        self.write_event(ScoringStarted(sample_ids=[row.sample_id for row in rows]))
+        scores: list[RowScore] = []
+        try:
+            scores = self._scores(rows)
+        finally:
+            self.write_event(ScoringFinished(scored=len(scores)))
+        return scores
+
+    def _scores(self, rows: Sequence[RowToScore]) -> list[RowScore]:
         return self.model.score(rows)
 
     def sleep(self) -> int:

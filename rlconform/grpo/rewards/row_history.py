@@ -52,7 +52,7 @@ _CAUSES = {
 
 @dataclass
 class ScoredRow:
-    """One row: what it is, what the scorer does for it, and what came of it."""
+    """One row: what it is, what the scorer does for it, and its result."""
 
     sample_id: str
     problem: Problem

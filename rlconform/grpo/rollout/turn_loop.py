@@ -174,7 +174,9 @@ class TurnLoop:
         if answer.observation is None or row.done:
             return
         with self._text_lock:
-            answered = environment_turn(self._tokenizer, row.log, answer.observation)
+            answered = environment_turn(
+                self._tokenizer, row.log, answer.observation, answer.tool_results
+            )
         if len(row.turns) == self._max_turns or len(log_input_ids(answered)) > self._max_prompt:
             row.done = True  # no policy turn would follow the observation
         else:

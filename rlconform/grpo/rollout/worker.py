@@ -29,7 +29,13 @@ from rlconform.contract.fields import (
     SAMPLE_MASK,
     TOKEN_MASK,
 )
-from rlconform.events.schema import DropCause, EventSource, RewardFailureCause, RolloutFailed
+from rlconform.events.schema import (
+    DropCause,
+    EventSource,
+    RewardFailureCause,
+    RolloutFailed,
+    ServerFailed,
+)
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.events_actor import EventLogPlace, EventsActor
 from rlconform.grpo.failures import ModelFailure
@@ -175,12 +181,16 @@ class RolloutWorker(EventsActor):
         if self.event_writer is not None:
             self._events = RolloutEvents(self.event_writer)
             self._events.begins_with(self.engine.weight_version)
+        self.engine.watch_servers(self._server_failed)
         return source
 
     def close_events(self) -> None:
         """Write the last line; what comes later is not written. Idempotent."""
         self._events = None
         super().close_events()
+
+    def _server_failed(self, url: str, why: str) -> None:
+        self.write_event(ServerFailed(server=url, reason=why))
 
     def refit(self, weights: Mapping[str, Tensor], version: int, stamp: int = 0) -> str:
         """Replace the weights and return their digest, see ``GenerationEngine.refit``.

@@ -169,8 +169,11 @@ def _records(file: Path) -> Iterator[TraceRecord]:
                 if isinstance(record, _Hashed):
                     _check_sizes(record)
             except (ValidationError, ValueError) as error:
-                what = str(error).partition("\n")[0]
-                raise ConfigError(f"{file}:{number}: no record of a trace: {what}") from error
+                invalid = isinstance(error, ValidationError)
+                what = error.errors()[0]["msg"] if invalid else str(error)
+                raise ConfigError(
+                    f"{file}:{number}: no record of a trace of router replay: {what}"
+                ) from error
             yield record
 
 

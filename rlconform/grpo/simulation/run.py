@@ -59,7 +59,7 @@ class SimulatedRun:
         """Make the steps from ``first`` to ``last``, from a checkpoint or from the start."""
         world, config = self._world, self._config
         events = world.begin_part()
-        events.begin(declared_async_run(config, self._prompts, GROUP))
+        events.begin(declared_async_run(config, self._prompts, GROUP, self._steps))
         controller = self._controller(first)
         if text is not None:
             self._load(controller, first, text)
@@ -73,6 +73,8 @@ class SimulatedRun:
                 controller.note_checkpoint(with_rows=config.checkpoint_rows)
         finally:
             await controller.close()
+            if self.queue is not None:
+                self.queue.close_events()
             await world.end_part()
             end: RunEnd = "failed" if saved is None else "cancelled"
             if len(self.metrics) == self._steps:
@@ -90,6 +92,7 @@ class SimulatedRun:
                 config, size, world.ports(), version=version, events=world.events
             )
         self.queue = QueueActor(*queue_arguments(config, self._prompts))
+        self.queue.event_writer = world.log.writer("queue")
         calls = SimulatedCalls(self.queue, world.queue_s, world.faults.queue_dies_at)
         return QueueController(
             config, size, world.ports(), calls, version=version, events=world.events

@@ -51,6 +51,9 @@ class EnvStep:
     observation: str | None = None  # text of the environment's turn; None ends the row
     #: Parts of the reward by name, which ``adv_estimator.name: gdpo`` compares separately.
     components: Mapping[str, float] = field(default_factory=dict)
+    #: Results of the tools that the turn has called, one per call, if the observation is made of
+    #: them. Where the chat template knows the role ``tool``, each is a message of this role.
+    tool_results: tuple[str, ...] = ()
 
 
 class RolloutTask(ABC):

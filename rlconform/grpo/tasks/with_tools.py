@@ -1,6 +1,6 @@
 """``TaskWithTools``: a task whose policy may call tools before it answers.
 
-policy's turn ── calls? ──▶ tools ──▶ results, as the environment's turn ──▶ next turn
+policy's turn ── calls? ──▶ tools ──▶ results, messages of the role tool ──▶ next turn
                     └─ no ──▶ the task's own reward
 """
 
@@ -45,10 +45,10 @@ class TaskWithTools(RolloutTask):
             repeated += self._calls.repeated(text, texts[:number])
         if repeated > self._max_repeated_calls:
             return EnvStep(0.0)
-        results = self._calls.run(texts[-1], texts[:-1])
-        if results.observation is None:
+        results = self._calls.run(texts[-1], texts[:-1]).texts
+        if not results:
             return self._task.respond(problem, turns)
-        return EnvStep(0.0, results.observation)
+        return EnvStep(0.0, "\n".join(results), tool_results=results)
 
 
 def _tools(config: DataConfig) -> list[Tool]:

@@ -1,6 +1,6 @@
 """``CallRunner``: runs the calls of a turn, and answers those that can't be run.
 
-    text of the policy ── parse ──▶ calls ── each: known? new in this row? ──▶ tool ──▶ observation
+    text of the policy ── parse ──▶ calls ── each: known? new in this row? ──▶ tool ──▶ its text
 
 A wrong call never fails the row: the policy reads what was wrong and may go on. A call that the row
 made before is not run again; a policy that repeats itself would spend its turns on nothing.
@@ -17,9 +17,9 @@ from rlconform.grpo.tools.tool_calls import MalformedCall, ToolCall, ToolFormat
 
 @dataclass(frozen=True)
 class CallResults:
-    """What the calls of a turn gave; ``observation`` is None if the turn has no call."""
+    """What the calls of a turn gave: a text per call, none if the turn has no call."""
 
-    observation: str | None
+    texts: tuple[str, ...] = ()
     calls: int = 0  # that were run
     repeated: int = 0  # that the row had made before
     failed: int = 0  # malformed, unknown, or refused by their tool
@@ -28,18 +28,18 @@ class CallResults:
 class CallRunner:
     """Runs calls of a set of tools; several threads may use it."""
 
-    def __init__(self, tools: Iterable[Tool], form: ToolFormat, separator: str = "\n") -> None:
+    def __init__(self, tools: Iterable[Tool], form: ToolFormat) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._form, self._separator = form, separator
+        self._form = form
 
     def run(self, text: str, earlier: Sequence[str] = ()) -> CallResults:
         """Run the calls of the policy's text; ``earlier`` are its texts before, in this row."""
         try:
             _, calls = self._form.parse(text)
         except MalformedCall as error:
-            return CallResults(self._form.error(str(error)), failed=1)
+            return CallResults((self._form.error(str(error)),), failed=1)
         if not calls:
-            return CallResults(None)
+            return CallResults()
         made = {call.key for before in earlier for call in self._calls(before)}
         ran = repeated = failed = 0
         answers: list[str] = []
@@ -56,7 +56,7 @@ class CallRunner:
             except ToolError as error:
                 failed += 1
                 answers.append(self._form.error(str(error)))
-        return CallResults(self._separator.join(answers), ran, repeated, failed)
+        return CallResults(tuple(answers), ran, repeated, failed)
 
     def repeated(self, text: str, earlier: Sequence[str]) -> int:
         """Count the calls of a text that were made in earlier texts, or twice in it."""

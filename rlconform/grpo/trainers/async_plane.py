@@ -34,11 +34,14 @@ from typing import Any
 import torch
 
 from rlconform.contract import DataPlaneClient
+from rlconform.events.schema import EventSource
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.advantages import group_baseline
-from rlconform.grpo.config import GRPOConfig, MasterConfig
+from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.plane_traffic import Attach
+from rlconform.grpo.planned_steps import last_step
 from rlconform.grpo.queue.queue_client import QueueActorCalls
 from rlconform.grpo.queue.queue_controller import QueueController, queue_arguments
 from rlconform.grpo.replay.checkpoint import SavedRun
@@ -48,7 +51,7 @@ from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted
 from rlconform.grpo.rollout.worker import RowSummary
 from rlconform.grpo.run_events import RunEvents
-from rlconform.grpo.tasks import Problem, build_task
+from rlconform.grpo.tasks import Problem
 from rlconform.grpo.trainers.async_controller import (
     AsyncController,
     Ports,
@@ -82,7 +85,7 @@ class AsyncPlaneTrainer(Trainer):
         if config.async_rl is None:
             raise ValueError("asynchronous training needs the section async_rl:")
         grpo = config.grpo
-        self._last_step = last_step(grpo, build_task(config.data, grpo.seed, "train").size)
+        self._last_step = last_step(grpo, self.problems, grpo.num_prompts_per_step)
         self.policy = PlanePolicy(actors, config, client, attach, self.pad_token_id, self.events)
         self.policy.prepare_step(
             config.async_rl.max_buffered_rollouts * grpo.num_generations_per_prompt,
@@ -106,7 +109,8 @@ class AsyncPlaneTrainer(Trainer):
             self._clear_rows,
             self._is_uniform,
         )
-        self._controller = build_controller(config, size, ports, self.events)
+        self._queue = start_queue(config, self.events)
+        self._controller = build_controller(config.async_rl, size, ports, self._queue, self.events)
         self._loop = asyncio.Runner()
         self._loop_is_open = True
         self._threads = CallThreads()
@@ -202,6 +206,11 @@ class AsyncPlaneTrainer(Trainer):
         assert self.config.async_rl is not None  # checked at the start
         self._controller.note_checkpoint(with_rows=self.config.async_rl.checkpoint_rows)
 
+    def event_sources(self) -> list[EventSource]:
+        """Return the living actors with open files of events, and the queue."""
+        queue = self._queue.events.sources if self._queue is not None else []
+        return [*super().event_sources(), *queue]
+
     def fates(self) -> Mapping[str, int]:
         """Return the controller's counts of groups by fate."""
         return self._controller.buffer.fates
@@ -212,6 +221,8 @@ class AsyncPlaneTrainer(Trainer):
         self._loop.close()
         self._loop_is_open = False
         self.policy.shutdown()
+        if self._queue is not None:
+            self._queue.events.close()
         super().shutdown()
 
     def end_after_error(
@@ -256,26 +267,29 @@ class AsyncPlaneTrainer(Trainer):
         return bool(std[0] <= self.config.grpo.dynamic_sampling_std_tolerance)
 
 
-def build_controller(
-    config: MasterConfig, size: RunSize, ports: Ports, events: RunEvents
-) -> AsyncController:
-    """Create the controller of the configured transport; that of a queue starts its actor."""
-    options = config.async_rl
-    assert options is not None  # checked at the start
-    if options.transport == "buffer":
-        return AsyncController(options, size, ports, events=events)
-    arguments = queue_arguments(options, size.prompts_per_step)
-    queue = QueueActorCalls.start(*arguments, config.cluster.timeout_s)
-    return QueueController(options, size, ports, queue, events=events)
+def start_queue(config: MasterConfig, events: RunEvents) -> QueueActorCalls | None:
+    """Start the actor of a trajectory queue, with its file of events; None for another transport.
 
-
-def last_step(config: GRPOConfig, problems: int | None) -> int:
-    """Return the number of a run's last step; ``problems`` is the size of an epoch, if it has one.
-
-    The last problems of the last epoch are left out if they are too few for a step.
+    ``WorkerLost`` if it does not start in time.
     """
-    if problems is None or config.max_num_epochs is None:
-        return config.max_num_steps
-    return min(
-        config.max_num_steps, problems * config.max_num_epochs // config.num_prompts_per_step
-    )
+    options = config.async_rl
+    if options is None or options.transport != "queue":
+        return None
+    arguments = queue_arguments(options, config.grpo.num_prompts_per_step)
+    queue = QueueActorCalls.start(*arguments, config.cluster.timeout_s)
+    if events.place is not None:
+        queue.events.open(events.place, events)
+    return queue
+
+
+def build_controller(
+    options: AsyncRLConfig,
+    size: RunSize,
+    ports: Ports,
+    queue: QueueActorCalls | None,
+    events: RunEvents,
+) -> AsyncController:
+    """Create the controller, of a trajectory queue if there is one."""
+    if queue is None:
+        return AsyncController(options, size, ports, events=events)
+    return QueueController(options, size, ports, queue, events=events)

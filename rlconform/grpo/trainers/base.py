@@ -22,6 +22,7 @@ from types import TracebackType
 
 from torch import Tensor
 
+from rlconform.events.schema import EventSource
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.event_log import open_event_log
@@ -60,9 +61,11 @@ class Trainer(ABC):
         self.completed = False
         tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
         self.pad_token_id = int(tokenizer.pad_token_id)
-        self._loader = Dataloader(build_task(config.data, config.grpo.seed, "train"))
+        task = build_task(config.data, config.grpo.seed, "train")
+        self._loader = Dataloader(task)
+        self.problems = task.size  # of an epoch, if it has a size
         actors.build(config)
-        self.events = open_event_log(config, actors, plane=self.has_plane)
+        self.events = open_event_log(config, actors, plane=self.has_plane, problems=task.size)
 
     @property
     def weight_version(self) -> int:
@@ -102,9 +105,13 @@ class Trainer(ABC):
         """End the event log of a run that failed; an exit callback. The caller kills the actors."""
         if kind is None or not self.events.enabled:
             return
-        self.events.lost(self.actors.event_sources, "the run has failed, and ends it")
+        self.events.lost(self.event_sources(), "the run has failed, and ends it")
         cancelled = issubclass(kind, GeneratorExit | KeyboardInterrupt)
         self.events.finish("cancelled" if cancelled else "failed")
+
+    def event_sources(self) -> list[EventSource]:
+        """Return the living actors with open files of events."""
+        return self.actors.event_sources
 
     def fates(self) -> Mapping[str, int] | None:
         """Return the trainer's own counts of groups by fate, if it has any."""

@@ -52,7 +52,7 @@ class TrainedAfterClear(ReplayBuffer):
 
 @trainer_defect(
     "after_end", evidence="no work after the run was finished", seen="slime#2176",
-    when=Scenario(sampler="windowed"), may="accounting group_integrity",
+    when=Scenario(sampler="windowed"), may="accounting group_integrity versions",
 )  # fmt: skip
 class FinishedBeforeItsWork(AsyncController):
     """Ends the run while its workers go on to generate and to score."""

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlconform.grpo.simulation.scenario import Scenario
-from rlconform.mutants.defect import Defect, planted
+from rlconform.mutants.defect import RunDefect
 from rlconform.mutants.mutant import mutant_name
-
-#: Errors with which a defect may end its run; the log is judged all the same.
-_ENDS = (RuntimeError, ValueError, LookupError, AssertionError, OSError)
 
 
 @dataclass(frozen=True)
-class TrainerDefect(Defect):
+class TrainerDefect(RunDefect):
     """A class of the trainer with one defect; ``when`` is the run that shows it.
 
     Rules of ``check-run`` find it in the log of that run.
@@ -32,14 +29,9 @@ class TrainerDefect(Defect):
 
     when: Scenario
 
-    def write_log(self, folder: Path) -> str:
-        """Run the trainer with the defect; return the error with which the run ended, or ""."""
-        with planted(self.broken):
-            try:
-                outcome = self.when.run(folder)
-            except _ENDS as error:
-                return f"{type(error).__name__}: {error}"
-        return "" if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}"
+    def run(self, folder: Path) -> Exception | None:
+        """Run the trainer; return the error with which the run ended, if its outcome has one."""
+        return self.when.run(folder).error
 
 
 def trainer_defect(

@@ -16,27 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlconform.grpo.simulation.replay_step import ReplayScenario
-from rlconform.mutants.defect import Defect, planted
+from rlconform.mutants.defect import RunDefect
 from rlconform.mutants.mutant import mutant_name
-
-#: Errors with which a defect may end its step; the trace is judged all the same.
-_ENDS = (RuntimeError, LookupError, ValueError)
 
 
 @dataclass(frozen=True)
-class ReplayDefect(Defect):
+class ReplayDefect(RunDefect):
     """A class of router replay with one defect; ``when`` is the step that shows it."""
 
     when: ReplayScenario
 
-    def write_trace(self, folder: Path) -> str:
-        """Run the step with the defect; return the error with which it ended, or ""."""
-        with planted(self.broken):
-            try:
-                self.when.run(folder)
-            except _ENDS as error:
-                return f"{type(error).__name__}: {error}"
-        return ""
+    def run(self, folder: Path) -> None:
+        """Run the step."""
+        self.when.run(folder)
 
 
 def replay_defect(evidence: str, *, seen: str, options: str = "") -> Callable[[type], ReplayDefect]:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from rlconform.mutants.router_replay import ranks, replays, rollouts
+from rlconform.mutants import router_replay
+from rlconform.mutants.defect import defects_of
 from rlconform.mutants.router_replay.defect import ReplayDefect
 
 
-@cache
 def all_replay_defects() -> dict[str, ReplayDefect]:
-    """Return each defect by its name; names are unique, as those of classes are."""
-    found = (
-        value
-        for module in (rollouts, ranks, replays)
-        for value in vars(module).values()
-        if isinstance(value, ReplayDefect)
-    )
-    return {defect.name: defect for defect in sorted(found, key=lambda defect: defect.name)}
+    """Return each defect by its name."""
+    return defects_of(router_replay, ReplayDefect)

@@ -25,7 +25,7 @@ import psutil
 from rlconform.backends.ray_worker_server import forked_workers
 from rlconform.check_run.judge import judge_run
 from rlconform.events import LogReader
-from rlconform.events.schema import EventSource, ProcessLost
+from rlconform.events.schema import ProcessLost, ServerFailed
 
 from .faults import Kill, Lose, Strike
 from .run_state import LogTail, RunState
@@ -93,7 +93,7 @@ class _Server:
     def __init__(self, process: subprocess.Popen[str], journal: Path) -> None:
         assert process.stdout is not None
         self.url = process.stdout.readline().strip()
-        self.victim = Victim(psutil.Process(process.pid), self._busy)
+        self.victim = Victim(psutil.Process(process.pid), self._busy, self.url)
         self._journal = journal
 
     def _busy(self) -> bool:
@@ -216,10 +216,9 @@ def _observed(
     files = sorted((folder / "events").glob("events-*.jsonl"))
     if not files:
         return Observed(exit_code, seconds, stderr, left=left)
-    lost = [one.event.lost for one in LogReader(files) if isinstance(one.event, ProcessLost)]
+    lost = [name for one in LogReader(files) if (name := _lost_by(one.event))]
     report = judge_run([folder / "events"])
     prompts = report.declared.prompts_per_step if report.declared is not None else None
-    named = isinstance(scenario.fault, Kill) and scenario.victim in EVENT_ROLES
     return Observed(
         exit_code,
         seconds,
@@ -228,15 +227,27 @@ def _observed(
         report.not_clean(),
         report.overview.fates["trained"],
         scenario.steps * (prompts or 0),
-        _name(EVENT_ROLES[scenario.victim], victim.process.pid) if named and victim else "",
-        [_of_source(source) for source in lost],
+        _named(scenario, victim),
+        lost,
         left,
     )
 
 
-def _of_source(source: EventSource) -> str:
-    return _name(source.role, source.pid)
+def _named(scenario: Scenario, victim: Victim | None) -> str:
+    """Return the name that the log must have of a victim that was killed; "" if it has none."""
+    if victim is None or not isinstance(scenario.fault, Kill):
+        return ""
+    if scenario.victim is Role.GENERATION_SERVER:
+        return victim.url
+    role = EVENT_ROLES.get(scenario.victim)
+    return f"{role} {victim.process.pid}" if role else ""
 
 
-def _name(role: str, pid: int) -> str:
-    return f"{role} {pid}"
+def _lost_by(event: object) -> str:
+    """Return the name of what an event says to be lost; "" if it says nothing of the kind."""
+    match event:
+        case ProcessLost(lost=source):
+            return f"{source.role} {source.pid}"
+        case ServerFailed(server=url):
+            return url
+    return ""

@@ -13,12 +13,12 @@ from rlconform.events.schema import (
     Dropped,
     EventSource,
     Record,
-    RewardComputed,
-    RewardFailed,
     RolloutAborted,
     RolloutFailed,
     RolloutFinished,
     RolloutStarted,
+    ScoringFinished,
+    ScoringStarted,
     Selected,
     Trained,
 )
@@ -51,7 +51,7 @@ class RunState:
     def __init__(self) -> None:
         self.sources: dict[tuple[str, int], EventSource] = {}  # by role and rank
         self.open_rows: dict[int, set[tuple[str, int]]] = {}  # being generated, by pid
-        self.unrewarded: set[tuple[str, int]] = set()  # generated, without a reward yet
+        self.scoring: set[int] = set()  # pids of the reward workers that have a batch
         self.selected: set[str] = set()  # groups that a step has taken and not trained on
         self.steps = 0
 
@@ -64,10 +64,10 @@ class RunState:
                 self.open_rows.setdefault(source.pid, set()).add((event.group_id, event.row))
             case RolloutFinished() | RolloutFailed() | RolloutAborted():
                 self.open_rows.setdefault(source.pid, set()).discard((event.group_id, event.row))
-                if isinstance(event, RolloutFinished):
-                    self.unrewarded.add((event.group_id, event.row))
-            case RewardComputed() | RewardFailed():
-                self.unrewarded.discard((event.group_id, event.row))
+            case ScoringStarted():
+                self.scoring.add(source.pid)
+            case ScoringFinished():
+                self.scoring.discard(source.pid)
             case Selected():
                 self.selected.add(event.group_id)
             case Trained():

@@ -10,7 +10,14 @@ import psutil
 import pytest
 
 from rlconform.events import EventWriter
-from rlconform.events.schema import RolloutFinished, RolloutStarted, RunStarted
+from rlconform.events.schema import (
+    LogOpened,
+    RolloutFinished,
+    RolloutStarted,
+    RunStarted,
+    ScoringFinished,
+    ScoringStarted,
+)
 
 from .faults import Kill, Lose, Slow, Stop, is_stopped
 from .run_state import LogTail, RunState
@@ -41,7 +48,7 @@ def test_a_whole_run_and_a_typed_end_are_right() -> None:
         ({"ended": None}, "run_finished completed"),
         ({"trained": 47}, "expected 48 groups"),
         ({"found": ["accounting: lost"]}, "accounting: lost"),
-        ({"lost": []}, "expected process_lost of rollout 7"),
+        ({"lost": []}, "expected the log to name rollout 7"),
         ({"left": ["raylet"]}, "expected no process to be left; got raylet"),
         ({"stderr": "Traceback (most recent call last)"}, "an error in one line"),
     ],
@@ -61,7 +68,7 @@ def test_a_run_that_does_not_go_on_as_it_must_is_refused(change: Any, said: str)
         ({"ended": "completed"}, "run_finished failed"),
         ({"ended": None}, "run_finished failed"),
         ({"found": ["plane_ops: gone"]}, "plane_ops: gone"),
-        ({"lost": []}, "process_lost of rollout 7"),
+        ({"lost": []}, "to name rollout 7"),
         ({"left": ["raylet"]}, "expected no process to be left"),
     ],
 )
@@ -106,10 +113,27 @@ def test_the_state_of_a_run_is_read_from_a_growing_log(tmp_path: Path) -> None:
         for record in tail.poll():
             state.observe(record)
         assert not victim.busy()
-    assert state.unrewarded == {("g", 0)}
 
 
 def test_the_page_lists_every_scenario_once() -> None:
     page = (Path(__file__).parents[3] / "docs/chaos.md").read_text("utf-8")
     listed = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert listed == [scenario.name for scenario in SCENARIOS]
+
+
+def test_a_reward_worker_is_busy_while_it_has_a_batch_and_the_queue_always(tmp_path: Path) -> None:
+    tail, state = LogTail(tmp_path), RunState()
+    with (
+        EventWriter(tmp_path, run="r", role="reward") as reward,
+        EventWriter(tmp_path, run="r", role="queue") as queue,
+    ):
+        queue.write(LogOpened())
+        reward.write(ScoringStarted(sample_ids=["g_g0"]))
+        for record in tail.poll():
+            state.observe(record)
+        victims = [find_victim(role, state, []) for role in (Role.REWARD_WORKER, Role.QUEUE)]
+        assert [one is not None and one.busy() for one in victims] == [True, True]
+        reward.write(ScoringFinished(scored=1))
+        for record in tail.poll():
+            state.observe(record)
+        assert [one is not None and one.busy() for one in victims] == [False, True]

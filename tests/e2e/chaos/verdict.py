@@ -40,7 +40,7 @@ class Observed:
     trained: int = 0  # groups
     wanted: int = 0  # groups that a whole run trains on
     victim: str = ""  # a process that must be among the lost ones; "" if none must
-    lost: Sequence[str] = ()  # those that process_lost names
+    lost: Sequence[str] = ()  # those that process_lost and server_failed name
     left: Sequence[str] = field(default=())  # processes that still run
 
     @property
@@ -56,7 +56,7 @@ def complaints(seen: Observed, ending: Ending) -> list[str]:
     if seen.exit_code is None:
         return [*wrong, f"expected the run to end; it goes on after {seen.seconds:.0f} s"]
     if seen.victim and seen.victim not in seen.lost:
-        wrong.append(f"expected process_lost of {seen.victim}; got it of {list(seen.lost)}")
+        wrong.append(f"expected the log to name {seen.victim} as lost; got {list(seen.lost)}")
     if "Traceback" in seen.stderr:
         wrong.append(f"expected an error in one line; got {seen.stderr[-2000:]}")
     if isinstance(ending, GoesOn):

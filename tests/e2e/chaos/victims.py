@@ -29,13 +29,17 @@ class Role(StrEnum):
 
 
 #: Roles that write events, by their names in the log.
-EVENT_ROLES = {Role.DRIVER: "driver", Role.ROLLOUT_ACTOR: "rollout", Role.TRAIN_WORKER: "policy"}
+EVENT_ROLES = {
+    Role.DRIVER: "driver",
+    Role.ROLLOUT_ACTOR: "rollout",
+    Role.TRAIN_WORKER: "policy",
+    Role.REWARD_WORKER: "reward",
+    Role.QUEUE: "queue",
+}
 
 #: Beginnings of the titles of processes, by role. The rows of ``ray_store`` are in the object
 #: store, which is a part of the raylet.
 _TITLES: dict[Role, tuple[str, ...]] = {
-    Role.REWARD_WORKER: ("ray::RewardWorker",),
-    Role.QUEUE: ("ray::QueueActor",),
     Role.PLANE_CONTROLLER: ("ray::Controller", "ray::TransferQueueController"),
     Role.PLANE_STORAGE: ("ray::SimpleStorageUnit", "raylet"),
 }
@@ -43,10 +47,11 @@ _TITLES: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Victim:
-    """A process, and whether it is at work now."""
+    """A process, whether it is at work now, and its address."""
 
     process: psutil.Process
     busy: Callable[[], bool]
+    url: str = ""  # of a server, which is no process of the run
 
 
 def find_victim(
@@ -55,15 +60,13 @@ def find_victim(
     """Return the process of this role, and of this rank if it writes events; None without one.
 
     ``family`` has the processes of the run. A driver and a train worker are at work in a step, a
-    reward worker while rows wait for rewards, the parts of the plane always.
+    reward worker while it has a batch, the queue and the parts of the plane always.
     """
     if (event_role := EVENT_ROLES.get(role)) is not None:
         source = state.sources.get((event_role, rank))
         if source is None:
             return None
-        if role is Role.ROLLOUT_ACTOR:
-            return Victim(psutil.Process(source.pid), lambda: bool(state.open_rows.get(source.pid)))
-        return Victim(psutil.Process(source.pid), lambda: bool(state.selected))
+        return Victim(psutil.Process(source.pid), _busy(role, state, source.pid))
     found = (
         process
         for title in _TITLES[role]
@@ -72,9 +75,20 @@ def find_victim(
     )
     if (process := next(found, None)) is None:
         return None
-    if role is Role.REWARD_WORKER:
-        return Victim(process, lambda: bool(state.unrewarded))
     return Victim(process, lambda: True)
+
+
+def _busy(role: Role, state: RunState, pid: int) -> Callable[[], bool]:
+    """Return whether a process that writes events is at work, as the log says it."""
+    match role:
+        case Role.ROLLOUT_ACTOR:
+            return lambda: bool(state.open_rows.get(pid))
+        case Role.REWARD_WORKER:
+            return lambda: pid in state.scoring
+        case Role.QUEUE:
+            return lambda: True
+        case _:
+            return lambda: bool(state.selected)
 
 
 def _title(process: psutil.Process) -> str:

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rlconform._resources import resource_dir
+from rlconform.bench.document import BenchDocument
+from rlconform.bench.report.html import write_page
 from rlconform.cli import app
+from rlconform.contract import load_requirements
+from rlconform.mutants.registry import all_mutants
+from rlconform.selftest.classify import TrialResult
+from rlconform.selftest.kill_matrix import matrix_of, render_html
 
 from .chromium import Chromium
 
@@ -125,4 +132,40 @@ def test_pages_open_filter_and_run_no_planted_script(
     browser.open(matrix)
     choose(browser, "broken")
     assert sorted(browser.run(MATRIX_ROWS)) == sorted(broken)
+    assert browser.errors == [], "expected a silent console"
+
+
+@pytest.fixture
+def bench_page(tmp_path: Path) -> Path:
+    text = (resource_dir("fixtures") / "bench" / "bench.json").read_text("utf-8")
+    page = tmp_path / "bench.html"
+    write_page(BenchDocument.model_validate_json(text), page)
+    return page
+
+
+@pytest.fixture
+def self_test_page(tmp_path: Path) -> Path:
+    """The page of a self-test of 100 mutants: a picture of all is 60,000 pixels high."""
+    mutants = {name: held for name, (_, held) in sorted(all_mutants().items())[:100]}
+    tried = [TrialResult(name, "killed", {}) for name in mutants]
+    header = {"created": "now", "kit": "1", "host": "here", "summary": ""}
+    page = tmp_path / "self-test.html"
+    page.write_text(render_html(matrix_of(load_requirements(), mutants, tried), mutants, header))
+    return page
+
+
+def test_the_pages_of_bench_and_self_test_fit_every_width(
+    browser: Chromium, bench_page: Path, self_test_page: Path, pictures: Path
+) -> None:
+    for page in (bench_page, self_test_page):
+        check_looks(browser, page, pictures)
+        browser.open(page)
+        assert browser.pdf(pictures / f"{page.stem}.pdf").read_bytes().startswith(b"%PDF")
+    matrix = "document.querySelector('.grid').getBoundingClientRect()"
+    browser.open(self_test_page)
+    assert browser.run(f"{matrix}.right") <= 1200  # no requirement is cut
+    assert browser.run("document.querySelector('.wide').scrollHeight") > 1200  # nor a mutant
+    assert browser.run("getComputedStyle(document.querySelector('.wide')).overflowY") == "visible"
+    browser.open(bench_page, 390)
+    assert browser.run("[...document.querySelectorAll('table')].every(t => t.closest('.wide'))")
     assert browser.errors == [], "expected a silent console"

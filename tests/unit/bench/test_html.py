@@ -16,6 +16,7 @@ from rlconform._resources import resource_dir
 from rlconform.bench.document import BenchDocument
 from rlconform.bench.report import html as page
 from rlconform.bench.report.charts import Chart, Place, draw, styles_of
+from rlconform.bench.report.headline import headline
 from rlconform.bench.report.pivot import Entry, PivotCell, pivot
 from rlconform.bench.report.tables import absolute_tables, ratio_tables
 
@@ -108,7 +109,9 @@ def test_every_table_and_plot_is_on_the_page_ratios_first(
     document: BenchDocument, html: str
 ) -> None:
     titles = [table.title for table in [*ratio_tables(document), *absolute_tables(document)]]
-    places = [re.search(f"<(h3|summary)>{re.escape(title)}<", html) for title in titles]
+    places = [
+        re.search(f"<(h3|details)[^>]*>(<summary>)?{re.escape(title)}<", html) for title in titles
+    ]
     assert all(places)
     assert all(a.start() < b.start() for a, b in pairwise(places) if a and b)
     assert [plot.count("<svg") for plot in read(html).plots()] == [1] * 6
@@ -119,7 +122,7 @@ def test_the_page_needs_no_network(whole: Reader) -> None:
     for _, attributes in whole.elements:
         for name, value in attributes.items():
             if name in {"src", "href", "xlink:href", "action"}:
-                assert value.startswith("data:image/svg+xml;base64,")
+                assert value.startswith(("data:image/svg+xml;base64,", "#"))
             assert "url(" not in value
     styles = "".join(whole.text)
     assert "@import" not in styles
@@ -130,6 +133,29 @@ def test_the_page_needs_no_network(whole: Reader) -> None:
         for _, attributes in read(plot).elements:
             assert attributes.get("xlink:href", "#").startswith("#")
             assert not any(re.search(r"url\((?!#)", value) for value in attributes.values())
+
+
+def test_the_page_opens_with_its_result_and_a_contents_list(
+    document: BenchDocument, html: str, whole: Reader
+) -> None:
+    assert html.index(headline(document)) < html.index("<h2")
+    links = [a["href"][1:] for tag, a in whole.elements if tag == "a"]
+    titles = {table.key for table in [*ratio_tables(document), *absolute_tables(document)]}
+    assert titles | {"measured", "how", "ratios", "figures", "batches"} <= set(links)
+    assert set(links) <= {attributes.get("id") for _, attributes in whole.elements}
+
+
+def test_the_result_names_the_cheapest_plane_first(document: BenchDocument) -> None:
+    assert headline(document).startswith(
+        "Cost of a batch in copies of as many bytes, the cheapest plane first: memory † put 1.42 "
+        "to 60.5, get 1.20 to 56.8; acme/shm put 2.62 to 1,490"
+    )
+    assert headline(document).endswith("; failed: umbrella/grid.")
+
+
+def test_a_run_without_a_comparison_says_so(document: BenchDocument) -> None:
+    empty = document.model_copy(update={"operations": []})
+    assert headline(empty).startswith("Nothing was compared with a copy of the same bytes")
 
 
 def test_a_vendors_strings_are_text(document: BenchDocument) -> None:

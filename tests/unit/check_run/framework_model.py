@@ -60,7 +60,8 @@ class FrameworkModel(ModelGeneration):
         features = [Feature.REWARD, Feature.SYNC, *([Feature.PLANE] if s.plane else [])]
         self._write(
             RunStarted(
-                group_size=s.group_size, prompts_per_step=s.prompts_per_step,
+                group_size=s.group_size, prompts_per_step=s.prompts_per_step, steps=s.steps,
+                final_sync=True,
                 staleness=StalenessBound(definition=StalenessDefinition.START, bound=s.bound),
                 mixed_versions=s.sync != "drain", prompts_once=True,
                 capacity=self._capacity, rollout_deadline_s=1000, step_deadline_s=1000,
@@ -80,7 +81,8 @@ class FrameworkModel(ModelGeneration):
             actions.append(self._dispatch)
         if state.flight:
             actions += [self._progress] * 4
-        if len(state.ready) >= self.scenario.prompts_per_step:
+        left = state.step < self.scenario.steps
+        if left and len(state.ready) >= self.scenario.prompts_per_step:
             actions += [self._train] * 2
         self.random.choice(actions or [self._wait])()
 

@@ -16,6 +16,7 @@ from rlconform.grpo.models import (
     policy_turn,
 )
 from rlconform.grpo.models.char_tokenizer import CHARACTERS, END, MARKERS, PAD, ROLES, UNKNOWN
+from rlconform.grpo.models.message_log import knows_tools
 from rlconform.wire import rebuild_message_logs, strip_message_logs
 from rlconform.wire.message_logs import MessageLog
 
@@ -133,7 +134,7 @@ def test_logs_travel_as_spans_of_their_row(tokenizer: PreTrainedTokenizerBase) -
 
 def without_roles(template: str) -> PreTrainedTokenizerBase:
     """A tokenizer like those of real models, without rlconform's role markers in its vocabulary."""
-    vocabulary = {token: number for number, token in enumerate(("?", "end", *"ua:+34"))}
+    vocabulary = {token: number for number, token in enumerate(("?", "end", *"uat:+34"))}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     words.decoder = decoders.Fuse()
@@ -152,6 +153,46 @@ def test_where_no_role_is_the_environments_it_speaks_as_the_user() -> None:
     )
     assert log[-1]["role"] == "environment"
     assert plain.decode(log[-1]["token_ids"]) == "u:+a:"
+
+
+#: As Qwen's: results of tools that follow each other are framed together, as the user's.
+WITH_TOOLS = """{% for message in messages %}{% if message.role == "tool" %}{% if
+loop.first or messages[loop.index0 - 1].role != "tool" %}u:{% endif %}t{{ message.content }}t{% if
+loop.last or messages[loop.index0 + 1].role != "tool" %}end{% endif %}{% else
+%}{{ message.role[0] + ':' + message.content + 'end' }}{% endif %}{% endfor %}{% if
+add_generation_prompt %}a:{% endif %}"""
+
+
+def test_results_of_tools_have_the_role_tool_where_the_template_names_it() -> None:
+    """Each is a message, also in a second turn, and the policy's tokens stay as they were."""
+    plain = without_roles(WITH_TOOLS)
+    log = policy_turn(plain, open_log(plain, QUESTION), ids(plain, "+end"))
+    log = environment_turn(plain, log, "3\n4", ("3", "4"))
+    log = policy_turn(plain, log, ids(plain, "44"))  # cut off before its end token
+    log = environment_turn(plain, log, "34", ("34",))
+    assert [turn["role"] for turn in log] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert [turn["content"] for turn in log[2::2]] == ["3\n4", "34"]
+    turns = ["u:3+4enda:", "+end", "u:t3tt4tenda:", "44", "endu:t34tenda:"]
+    assert [plain.decode(turn["token_ids"]) for turn in log] == turns
+
+
+@pytest.mark.parametrize("results", [(), ("+",)])
+def test_other_observations_and_results_without_that_role_are_the_environments(
+    results: tuple[str, ...], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    knowing = without_roles(WITH_TOOLS)
+    log = policy_turn(knowing, open_log(knowing, QUESTION), ids(knowing, "3end"))
+    assert environment_turn(knowing, log, "+")[-1]["role"] == "environment"
+    log = policy_turn(tokenizer, open_log(tokenizer, QUESTION), ids(tokenizer, "5<end>"))
+    log = environment_turn(tokenizer, log, "+", results)
+    assert log[-1]["role"] == "environment"
+    assert tokenizer.decode(log[-1]["token_ids"]) == "<environment>+<end><assistant>"
+
+
+def test_a_template_knows_tools_if_it_names_their_role() -> None:
+    assert knows_tools(WITH_TOOLS)
+    assert knows_tools("{% if m['role'] == 'tool' %}")
+    assert not knows_tools("{{ message['role'] }}{{ message['tool_calls'] }}{% if tools %}")
 
 
 @pytest.mark.parametrize("drawn", ["34end", "34"])

@@ -15,12 +15,11 @@ from rlconform.mutants.router_replay.registry import all_replay_defects
 from rlconform.selftest.classify import GOOD, TrialOutcome
 from rlconform.selftest.defect_trials import all_defects, defect_cases, run_defect_cases
 from rlconform.selftest.replay_trials import (
-    CHECK_R3,
     judge_replay,
     judge_right_replay,
     replay_cases,
 )
-from rlconform.selftest.rule_matrix import RULES, render_rule_matrix, rule_lines
+from rlconform.selftest.rule_matrix import CHECK_R3, RULES, render_rule_matrix, rule_lines
 
 DEFECTS = all_replay_defects()
 SHIFTED = DEFECTS["routes_shifted_by_one"]
@@ -55,7 +54,7 @@ def test_a_right_step_passes(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_every_defect_is_found_for_its_reason(defect: ReplayDefect, tmp_path: Path) -> None:
-    end = defect.write_trace(tmp_path)
+    end = defect.write(tmp_path)
     result = judge_replay(defect, check_trace(read_trace(tmp_path)), end)
     assert result.kind in GOOD, result.detail
 
@@ -65,7 +64,7 @@ def test_verdicts_of_trials() -> None:
     other = TraceVerdict(1, 1, ("something else",))
     survived = judge_replay(SHIFTED, nothing, "RuntimeError: x")
     assert survived.kind is TrialOutcome.SURVIVED
-    assert survived.detail == "passed by check_r3 the trainer ended with RuntimeError"
+    assert survived.detail == "passed by check_r3; the trainer ended with RuntimeError"
     assert judge_replay(SHIFTED, other).kind is TrialOutcome.KILLED_FOR_OTHER_REASON
     assert judge_right_replay("step", other).kind is TrialOutcome.FALSE_ALARM
 

@@ -23,6 +23,8 @@ from rlconform.selftest.classify import (
     judge_reference,
 )
 from rlconform.selftest.kill_matrix import (
+    KillCell,
+    Line,
     is_alone,
     lines_of,
     matrix_of,
@@ -311,3 +313,9 @@ def test_the_list_tells_of_each_mutant_that_the_other_options_leave() -> None:
     assert "processes_get_reads_reused_slot" in done.output
     assert "CLEAR-07" in done.output
     assert "drops_unknown_ids" not in done.output
+
+
+def test_empty_cells_of_a_row_are_one_cell_of_the_page() -> None:
+    sole, empty = KillCell("sole", "GET-04"), KillCell()
+    line = Line("name", "", "", "", False, [empty, empty, sole, sole, empty])
+    assert line.runs == [(empty, 2), (sole, 1), (sole, 1), (empty, 1)]

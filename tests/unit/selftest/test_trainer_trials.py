@@ -33,7 +33,7 @@ TORN = DEFECTS["torn_weights_kept"]
 def report(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
     """What ``check-run`` says of the run with torn weights."""
     folder = tmp_path_factory.mktemp("torn")
-    assert TORN.write_log(folder) == ""
+    assert TORN.write(folder) == ""
     return judge_run([folder])
 
 
@@ -111,7 +111,7 @@ def test_a_right_run_passes() -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_every_defect_is_found_as_declared(defect: TrainerDefect, tmp_path: Path) -> None:
-    end = defect.write_log(tmp_path)
+    end = defect.write(tmp_path)
     result = judge_defect(defect, judge_run([tmp_path]), end)
     assert result.kind in GOOD, result.detail
     assert set(result.broken) == {*defect.found_by, *defect.may}, "declared and not found"

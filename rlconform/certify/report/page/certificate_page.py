@@ -58,7 +58,8 @@ class RequirementView:
     seconds: float
     telling: list[CheckView]
     passed: list[CheckPart]
-    script: str  # source of its reproducer, or ""
+    script_name: str  # of its reproducer, or ""
+    script: str  # its source
     waiver: Waiver | None
 
 
@@ -114,9 +115,16 @@ def _requirement(
         sum(check.seconds for check in ran),
         [CheckView(check, _chart(check, histories)) for check in telling],
         [check for check in ran if check not in telling],
-        scripts.get(f"reproducers/{part.id}.py", ""),
+        *next(
+            ((name, scripts[name]) for name in _script_names(part.id) if name in scripts), ("", "")
+        ),
         next((waiver for waiver in document.waivers if waiver.id == part.id), None),
     )
+
+
+def _script_names(requirement: str) -> tuple[str, str]:
+    """Return the names of its reproducers; the page shows the first that exists."""
+    return f"reproducers/{requirement}_plain.py", f"reproducers/{requirement}.py"
 
 
 def _chart(check: CheckPart, histories: Mapping[str, str]) -> HistoryChart | None:

@@ -31,8 +31,8 @@ def test_one_host_is_no_spread(nodes: list[dict[str, object]]) -> None:
 
 
 def test_the_option_reaches_the_checks() -> None:
-    assert "--spread" in CertifyOptions("memory", spread=True).pytest_arguments()
-    assert "--spread" not in CertifyOptions("memory").pytest_arguments()
+    assert "--rlconform-spread" in CertifyOptions("memory", spread=True).pytest_arguments()
+    assert "--rlconform-spread" not in CertifyOptions("memory").pytest_arguments()
 
 
 class TwoClocks:

@@ -14,7 +14,7 @@ from rlconform._resources import resource_dir
 def run(*selected: str) -> subprocess.CompletedProcess[str]:
     """Run checks on a plane that works for one check and requires a process for each."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-p", "rlconform.certify.plugin.plugin", "--target", "hostile:fresh_process_each"]
+    command += ["-p", "rlconform.pytest_plugin", "--rlconform-target=hostile:fresh_process_each"]
     planes = str(resource_dir("fixtures") / "planes")
     return subprocess.run(
         [

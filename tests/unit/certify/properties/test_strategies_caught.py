@@ -345,7 +345,7 @@ def test_a_broken_plane_fails_the_property(
     results = Results(wanted)
     pytester.inline_run(
         str(resource_dir("suites") / "unit" / "properties"),
-        *("--target", "bent_planes:TARGET", "--rootdir", str(resource_dir("suites"))),
+        *("--rlconform-target", "bent_planes:TARGET", "--rootdir", str(resource_dir("suites"))),
         *(
             "--import-mode=importlib",
             "-p",

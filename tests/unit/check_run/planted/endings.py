@@ -10,12 +10,16 @@ from rlconform.events.schema import (
     Dropped,
     Idle,
     IdleCause,
+    ProcessLost,
     PromptDispatched,
     Resumed,
     RewardComputed,
     RolloutFinished,
     RunFinished,
+    RunStarted,
     Trained,
+    WeightsApplied,
+    WeightsPublished,
 )
 
 from ..log_builder import Line
@@ -27,7 +31,33 @@ from .defect import (
     lasting,
     pick,
     places_of,
+    without,
 )
+
+
+@found_by("accounting")
+def run_is_a_step_short(lines: Lines, _: Random) -> Lines | None:
+    """The loop runs to the last step, and not through it."""
+    for place in places_of(lines, RunStarted):
+        declared = lines[place].event.steps
+        lines = changed(lines, place, steps=declared + 1)
+    return lines
+
+
+@found_by("versions")
+def last_weights_are_not_published(lines: Lines, _: Random) -> Lines | None:
+    """Nothing is generated after the last step, so nobody brings its weights to the engines."""
+    last = max(line.event.version for line in lines if isinstance(line.event, WeightsPublished))
+    published = places_of(lines, WeightsPublished, version=last)
+    return without(lines, published + places_of(lines, WeightsApplied, version=last))
+
+
+@found_by("versions")
+def one_engine_does_not_get_the_last_weights(lines: Lines, _: Random) -> Lines | None:
+    """An engine that is busy until the end is left out of the last sync."""
+    if places_of(lines, ProcessLost):  # engines that begin anew apply the same version again
+        return None
+    return without(lines, places_of(lines, WeightsApplied)[-1:])
 
 
 @found_by("after_end")

@@ -27,22 +27,26 @@ def respond(task: RolloutTask, *texts: str, ended: bool = True) -> EnvStep:
     return task.respond(task.problem(0), turns)
 
 
+def answered(text: str) -> EnvStep:
+    return EnvStep(0.0, text, tool_results=(text,))
+
+
 def test_a_call_is_answered_and_an_answer_is_rewarded(task: RolloutTask) -> None:
-    assert respond(task, "?13+4") == EnvStep(0.0, "17")
+    assert respond(task, "?13+4") == answered("17")
     answer = task.problem(0).answer
     assert respond(task, "?13+4", answer).reward == 1.0
     assert respond(task, "?13+4", answer).observation is None
 
 
 def test_a_wrong_call_is_answered_in_the_tokenizers_characters(task: RolloutTask) -> None:
-    assert respond(task, "?") == EnvStep(0.0, "?")
-    assert respond(task, "?3+") == EnvStep(0.0, "?")
+    assert respond(task, "?") == answered("?")
+    assert respond(task, "?3+") == answered("?")
 
 
 def test_a_row_that_repeats_its_calls_ends(task: RolloutTask) -> None:
-    assert respond(task, "?1+1", "?1+1") == EnvStep(0.0, "?")
+    assert respond(task, "?1+1", "?1+1") == answered("?")
     assert respond(task, "?1+1", "?1+1", "?1+1") == EnvStep(0.0)
-    assert respond(task, "?1+1", "?1+1", "?1+2") == EnvStep(0.0, "3")
+    assert respond(task, "?1+1", "?1+1", "?1+2") == answered("3")
 
 
 def test_a_turn_that_was_cut_is_no_call(task: RolloutTask) -> None:

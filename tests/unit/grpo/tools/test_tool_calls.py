@@ -129,10 +129,10 @@ def test_a_call_that_repeats_is_not_run_again() -> None:
     tool = Counting()
     runner = CallRunner([tool], HermesCalls())
     first = call("count", a=1, b=2)
-    assert runner.run(first).observation == "1"
+    assert runner.run(first).texts == ("1",)
     again = runner.run(call("count", b=2, a=1), [first])
     assert (again.calls, again.repeated, tool.calls) == (0, 1, 1)
-    assert runner.run(call("count", a=1), [first]).observation == "2"
+    assert runner.run(call("count", a=1), [first]).texts == ("2",)
     twice = runner.run(first + first)
     assert (twice.calls, twice.repeated, tool.calls) == (1, 1, 3)
 
@@ -141,9 +141,7 @@ def test_wrong_calls_are_answered_and_counted() -> None:
     runner = CallRunner([Calculator()], HermesCalls())
     results = runner.run(call("calculator", expression="1/0") + call("search", query="a"))
     assert (results.calls, results.failed) == (2, 2)
-    assert (
-        results.observation
-        == "1/0 divides by 0\nexpected one of the tools ['calculator']; got search"
-    )
+    unknown = "expected one of the tools ['calculator']; got search"
+    assert results.texts == ("1/0 divides by 0", unknown)
     assert runner.run("<tool_call>").failed == 1
-    assert runner.run("the answer is 7").observation is None
+    assert runner.run("the answer is 7").texts == ()
