@@ -226,15 +226,15 @@ class BaseClient:
 
 
 class SharedClient(BaseClient):
-    """A client of a plane with several processes, which the owner's client can kill."""
+    """A client of a plane with several processes, which the owner's client can name."""
 
     _owner: bool
     _connection: Any  # of a type that this process may have no package for
 
     def control(self) -> PlaneControl:
-        """Return what kills the plane's processes; ``ValueError`` unless this is the owner."""
+        """Return what names the plane's processes; ``ValueError`` unless this is the owner."""
         if not self._owner:
-            raise ValueError("only the owner's client can kill the plane's processes")
+            raise ValueError("only the owner's client can name the plane's processes")
         control: PlaneControl = self._connection
         return control
 

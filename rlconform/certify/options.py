@@ -18,6 +18,7 @@ CHECKS = (
     "functional/concurrency",
     "functional/interplay",
     "e2e/contract",
+    "durability/contract",
 )
 
 
@@ -40,6 +41,7 @@ class CertifyOptions:
     effort: float = 1.0  # share of the usual number of generated examples
     spread: bool = False  # whether the processes of checks are on different hosts of a joined Ray
     races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
+    large_rows: bool = False  # whether to try rows of gigabytes
     max_failures: int | None = None  # broken checks of MUSTs after which the run stops
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
@@ -66,5 +68,6 @@ class CertifyOptions:
             "--rlconform-no-races": not self.races,
             "--rlconform-telling-first": self.telling_first,
             "--rlconform-spread": self.spread,
+            "--rlconform-large-rows": self.large_rows,
         }
         return [*chain(*given.items()), *(name for name, is_on in switches.items() if is_on)]

@@ -22,6 +22,7 @@ from rlconform.cli import (
     requirements,
     self_test,
     size,
+    soak,
     train,
     verify,
     waivers,
@@ -60,6 +61,7 @@ app.command("matrix", epilog=matrix.EPILOG)(matrix.matrix)
 app.command("diff", epilog=diff.EPILOG)(diff.diff)
 app.command("waivers", epilog=waivers.EPILOG)(waivers.waivers)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
+app.command("soak", epilog=soak.EPILOG)(soak.soak)
 app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
 app.command("launch", epilog=launch.EPILOG)(launch.launch)

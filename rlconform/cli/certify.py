@@ -39,6 +39,7 @@ EPILOG = (
     "rlconform certify\n\n"
     "rlconform certify --level functional\n\n"
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
+    "rlconform certify ray_store --level durability\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
     "rlconform certify my_adapter:TARGET --waivers waivers.toml --sign key.pem\n\n"
     "rlconform certify my_adapter:TARGET --only-failed rlconform-report\n\n"
@@ -89,6 +90,9 @@ def certify(
         Path | None,
         typer.Option(help="Only the checks that failed in this report; never certified."),
     ] = None,
+    large_rows: Annotated[
+        bool, typer.Option("--large-rows", help="Try rows of 2 and 4 GiB (LOAD-04, durability).")
+    ] = False,
     ray_address: RayAddress = None,
     spread: Annotated[
         bool, typer.Option("--spread", help="Processes on different hosts of the Ray there.")
@@ -122,6 +126,7 @@ def certify(
             select,
             check_timeout,
             seed,
+            large_rows=large_rows,
             max_failures=1 if first else max_failures,
             only=only,
             why_only=f"failed in {only_failed}" if only else "",

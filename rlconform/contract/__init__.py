@@ -27,8 +27,10 @@ from rlconform.contract.target import (
     LEVELS,
     Level,
     PlaneControl,
+    SmallPlane,
     Target,
     Timeouts,
+    includes,
 )
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "PlaneControl",
     "PlaneUnavailable",
     "Requirement",
+    "SmallPlane",
     "Tags",
     "Target",
     "Timeouts",
@@ -56,6 +59,7 @@ __all__ = [
     "UnknownSample",
     "UnknownTask",
     "did_you_mean",
+    "includes",
     "load_requirements",
     "missing_methods",
 ]

@@ -16,7 +16,7 @@ Scope = Literal["plane", "kit"]
 
 FILE = "requirements.toml"
 #: The requirement set that a certificate is issued against.
-CURRENT_SET = "2027.02"
+CURRENT_SET = "2027.03"
 #: ``since`` of a row whose checks aren't published yet; no verdict counts it.
 DRAFT = "draft"
 

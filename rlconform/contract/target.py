@@ -14,20 +14,33 @@ The object is named on the command line (``module:TARGET``) or by an entry point
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 from rlconform.contract.client import DataPlaneClient
 
-Level = Literal["unit", "functional", "e2e"]
+Level = Literal["unit", "functional", "e2e", "durability"]
 Isolation = Literal["test", "session", "process"]
 Capability = Literal[
-    "objects", "dtype_fp8", "dtype_complex", "cuda", "group_claims", "restart", "control"
+    "objects",
+    "dtype_fp8",
+    "dtype_complex",
+    "cuda",
+    "group_claims",
+    "restart",
+    "control",
+    "capacity",
 ]
 
-#: Levels from the smallest to the largest; each includes the ones before it.
 LEVELS: tuple[Level, ...] = get_args(Level)
+#: The levels whose checks each level runs. The last two extend ``functional`` in two directions.
+_INCLUDED: Mapping[Level, tuple[Level, ...]] = {
+    "unit": ("unit",),
+    "functional": ("unit", "functional"),
+    "e2e": ("unit", "functional", "e2e"),
+    "durability": ("unit", "functional", "durability"),
+}
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 #: Capabilities that a requirement can ask for.
@@ -39,14 +52,37 @@ SHORTEST_QUIET_S = 0.1
 LONGEST_SETTLE_S = 10.0
 
 
+def includes(level: Level, other: Level) -> bool:
+    """Whether a certification at ``level`` runs the checks of the level ``other``."""
+    return other in _INCLUDED[level]
+
+
 class PlaneControl(Protocol):
-    """Kills processes of the plane, for checks of its behaviour after a crash."""
+    """Names the plane's processes on this host, which checks kill, stop and slow by their pids.
 
-    def kill_storage(self) -> None:
-        """Kill one process that holds rows (SIGKILL)."""
+    A process that holds both rows and the index is named twice.
+    """
 
-    def kill_controller(self) -> None:
-        """Kill the process that holds the index (SIGKILL)."""
+    def storage_pids(self) -> Sequence[int]:
+        """Return the processes that hold rows."""
+
+    def controller_pids(self) -> Sequence[int]:
+        """Return the processes that hold the index."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallPlane:
+    """How to start the plane with little room, for checks of a full plane.
+
+    Attributes:
+        config: Keys that replace those of the run's configuration.
+        rows: Most rows of ``row_bytes`` bytes that the plane then holds.
+        row_bytes: Size of the rows that the check puts, at least 256.
+    """
+
+    config: Mapping[str, Any]
+    rows: int
+    row_bytes: int = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +134,7 @@ class Target:
             plane (``test``), or a fresh plane and process (``process``).
         config: Configuration used if the user gives none.
         control: Called with the owner's client; returns the ``PlaneControl`` of its plane.
+        small: How to start the plane with little room; ``None`` for a plane without a limit.
     """
 
     name: str
@@ -110,6 +147,7 @@ class Target:
     timeouts: Timeouts = field(default_factory=Timeouts)
     config: Mapping[str, Any] = field(default_factory=dict)
     control: Callable[[DataPlaneClient], PlaneControl] | None = None
+    small: SmallPlane | None = None
 
     def __post_init__(self) -> None:
         _one_of("level", self.level, LEVELS)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rlconform.contract import Target, Timeouts
+from rlconform.contract import Level, Target, Timeouts
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -63,6 +63,7 @@ def mutant(
     scattered: bool = False,
     interplay: bool = False,
     timeouts: Timeouts | None = None,
+    level: Level | None = None,
 ) -> Callable[[Callable[..., Any]], Mutant]:
     """Turn a client class, or a function that opens a client, into a mutant of ``target``.
 
@@ -71,7 +72,7 @@ def mutant(
             '''Leaves unknown ids out of the batch (NR-01).'''
 
     The mutant's name on the command line is the class name in snake case. ``Mutant``
-    explains the arguments. Blanks separate ids; ``timeouts`` replaces the target's timeouts.
+    explains the arguments. Blanks separate ids; ``timeouts`` and ``level`` replace the target's.
     """
 
     def decorate(opens: Callable[..., Any]) -> Mutant:
@@ -79,11 +80,12 @@ def mutant(
             name=f"mutant/{mutant_name(opens.__name__)}",
             vendor="rlconform",
             open=opens,
-            level=target.level,
+            level=level or target.level,
             capabilities=target.capabilities,
             timeouts=timeouts or target.timeouts,
             config=target.config,
             control=target.control,
+            small=target.small,
             wraps=target.name,
             fails=tuple(fails.split()),
             evidence=evidence,

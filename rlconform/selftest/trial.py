@@ -31,6 +31,7 @@ EFFORT = 0.2
 SHORT: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
     "functional": ("functional/contract", "functional/concurrency"),
+    "durability": ("durability/contract",),
 }
 #: Folder of the scenarios of several processes, all of which run if one requirement is asked for.
 INTERPLAY = ("functional/interplay",)

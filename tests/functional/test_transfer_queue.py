@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -149,7 +151,7 @@ class TestRunningPlane:
 
 
 @pytest.mark.parametrize("engine", CONFIGS)
-@pytest.mark.parametrize("victim", ["kill_storage", "kill_controller"])
+@pytest.mark.parametrize("victim", ["storage_pids", "controller_pids"])
 def test_a_dead_process_is_named_and_a_new_plane_starts_clean(
     ray_runtime: RayRuntime, engine: str, victim: str
 ) -> None:
@@ -157,7 +159,7 @@ def test_a_dead_process_is_named_and_a_new_plane_starts_clean(
     with closing(TransferQueueClient(CONFIGS[engine])) as first:
         first.register_partition("train", ["x"], 2, ["train"])
         first.put_samples(["a", "b"], "train", column(1.0, 2.0))
-        getattr(first.control(), victim)()
+        os.kill(getattr(first.control(), victim)()[0], signal.SIGKILL)
         with pytest.raises(PlaneUnavailable):
             first.claim_meta("train", "train", ["x"], 3, timeout_s=60.0)
         with pytest.raises(PlaneUnavailable):

@@ -35,11 +35,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "certify": _GRPO | {"check_run"},
     "selftest": _CERTIFY | {"mutants"},
     "bench": _CERTIFY,
+    "soak": _CERTIFY,
     "integrations": _PLANE,
     "launch": _GRPO | {"check_run"},
     "new_adapter": _CONTRACT,
     "pytest_plugin": set(),
-    "cli": _CERTIFY | {"launch", "new_adapter", "mutants", "selftest", "bench", "integrations"},
+    "cli": _CERTIFY
+    | {"launch", "new_adapter", "mutants", "selftest", "bench", "soak", "integrations"},
     "__main__": {"cli"},
 }
 

@@ -18,6 +18,8 @@ from rlconform.cli import app, main
 TYPED = [
     ("nothing", "No such command 'nothing'; see rlconform --help"),
     ("certif", "Did you mean 'certify'"),
+    ("new-adapter 1x", "expected a name of letters, digits, - and _"),
+    ("new-adapter acme --out text", "expected a new or empty folder; got text"),
     ("certify --nonsense", "certify: No such option: --nonsense"),
     ("certify memory more", "unexpected extra argument"),
     ("certify ''", "unknown target ''"),

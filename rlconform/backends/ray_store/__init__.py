@@ -10,7 +10,7 @@ from operator import methodcaller
 from typing import Any
 
 from rlconform import __version__
-from rlconform.contract import DataPlaneClient, Target, Timeouts
+from rlconform.contract import DataPlaneClient, SmallPlane, Target, Timeouts
 
 
 def _open(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
@@ -32,6 +32,7 @@ TARGET = Target(
         "group_claims": True,
         "restart": True,
         "control": True,
+        "capacity": True,
         "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
     },
     timeouts=Timeouts(start=60.0, operation=10.0, settle=2.0, check=60.0),
@@ -42,6 +43,7 @@ TARGET = Target(
         "global_segment_size": 2**30,
     },
     control=methodcaller("control"),
+    small=SmallPlane(config={"storage_capacity": 64}, rows=64),
 )
 
 __all__ = ["TARGET"]

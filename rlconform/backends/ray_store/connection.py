@@ -127,12 +127,12 @@ class ControllerConnection:
                 self._used.wait_for(lambda: not self._in_flight, _STOP_S)
             self._ray_runtime.close()
 
-    def kill_controller(self) -> None:
-        """Kill the controller, which holds the index."""
-        ray.kill(self._controller)
+    def controller_pids(self) -> list[int]:
+        """Return the controller's pid."""
+        return [self.call("pid")]
 
     #: The controller keeps the rows alive too.
-    kill_storage = kill_controller
+    storage_pids = controller_pids
 
     def _stop(self) -> None:
         ray.kill(self._controller)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -104,6 +105,10 @@ class Controller:
     async def ready(self) -> bool:
         """Return True, which shows that the actor runs."""
         return True
+
+    async def pid(self) -> int:
+        """Return the actor's process id."""
+        return os.getpid()
 
     @answers
     async def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:

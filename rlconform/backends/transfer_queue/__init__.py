@@ -11,7 +11,7 @@ from importlib import metadata
 from operator import methodcaller
 from typing import Any
 
-from rlconform.contract import DataPlaneClient, Target, Timeouts
+from rlconform.contract import DataPlaneClient, SmallPlane, Target, Timeouts
 
 
 def _open(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
@@ -51,11 +51,13 @@ SIMPLE = Target(
         "group_claims": True,
         "restart": True,
         "control": True,
+        "capacity": True,
         "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
     },
     timeouts=Timeouts(start=120.0, operation=30.0, settle=5.0, check=120.0),
     config=_CONFIG,
     control=methodcaller("control"),
+    small=SmallPlane(config={"storage_capacity": 64}, rows=64),
 )
 
 MOONCAKE_CPU = replace(

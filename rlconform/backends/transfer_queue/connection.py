@@ -11,6 +11,7 @@ success.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -114,16 +115,22 @@ class TransferQueueConnection:
                 ended.result(_LOOK_S)
             self._stop()
 
-    def kill_controller(self) -> None:
-        """Kill the controller."""
-        ray.kill(self._actors[0])
+    def controller_pids(self) -> list[int]:
+        """Return the controller's pid."""
+        return _pids(self._actors[:1])
 
-    def kill_storage(self) -> None:
-        """Kill a storage unit, or Mooncake's master, without which no row is found."""
+    def storage_pids(self) -> list[int]:
+        """Return the storage units' pids, or that of Mooncake's master, which finds the rows."""
         if self._master is None:
-            ray.kill(self._actors[1])
-        elif (process := self._master.process) is not None:
-            process.kill()
+            return _pids(self._actors[1:])
+        process = self._master.process
+        return [] if process is None else [process.pid]
+
+
+def _pids(actors: list[Any]) -> list[int]:
+    """Return the pids of Ray actors of any class."""
+    calls = [actor.__ray_call__.remote(lambda _self: os.getpid()) for actor in actors]
+    return list(map(int, ray.get(calls, timeout=_PING_S)))
 
 
 async def _cancel_calls() -> None:

@@ -15,6 +15,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, Formatter, LogLocator, NullFormatter, StrMethodFormatter
 
 from rlconform.bench.document import BenchDocument
@@ -158,8 +159,7 @@ def draw(table: PivotTable, chart: Chart, styles: Styles) -> str:
         # The browser draws the text, so it doesn't matter which glyphs matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         height = 1.8 + 0.19 * len(bands) * (len(targets) + 1)
-        figure = Figure((_WIDTH, height), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr]
+        figure = Figure((_WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
         grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
         for axes, panel in zip(grid, panels, strict=True):
             axes.set_title(panel, loc="left", fontweight="bold")

@@ -28,6 +28,7 @@ IMPACT = {
     "non-monotonic": "driver and workers disagree on whether the step is over",
     "refused": "the process that called loses its step though it did nothing wrong",
     "hung": "the process that called waits for ever, and with it the step",
+    "late": "every GPU of the run waits for it, and a watchdog may end the run",
 }
 
 
@@ -45,7 +46,7 @@ class HistoryViolation(ContractViolation):
             f"{IMPACT[first.kind]}",
         )
         self.lines = history_lines(first, history)  # the shortest history that shows it
-        self.race = race  # the race's name in ``race_script``
+        self.race = race  # the race's name in ``race_script``, or "" if no script repeats it
         self.checker = checker  # name of the checker in ``check_saved``
 
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.concurrency.journal import Journal
 from rlconform.certify.concurrency.operation import Op, Operation
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.labeled_rows import Dtypes, versioned_batch, versions_in
@@ -50,14 +52,23 @@ class LoggingClient:
     """
 
     def __init__(
-        self, client: DataPlaneClient, partition_id: str, who: str, number: int, seed: str
+        self,
+        client: DataPlaneClient,
+        partition_id: str,
+        who: str,
+        number: int,
+        seed: str,
+        journal: Journal | None = None,
     ) -> None:
         self.who, self.number = who, number
+        self._journal = journal
         self.rng = random.Random(f"{seed}:{number}")
         self.refusals = 0
         self._client, self._partition_id = client, partition_id
         self._version = number * _VERSIONS
         self._operations: list[Operation] = []
+        self._granted: SimpleQueue[list[str]] = SimpleQueue()
+        self._made = 0  # calls
         self._stop = threading.Event()
         self._given_up = False
 
@@ -76,6 +87,17 @@ class LoggingClient:
         """Let the workload make no more calls; otherwise it might never end."""
         self._given_up = True
         self._stop.set()
+
+    def drain(self) -> list[Operation]:
+        """Return the calls so far, and forget those that have ended: a long run has millions."""
+        calls = self.operations  # only its end grows meanwhile, and the last call's state changes
+        ended = [op for op in calls if op.end is not None]
+        del self._operations[: len(ended)]
+        return calls
+
+    def grant(self, ids: list[str]) -> None:
+        """Let the workload put these ids."""
+        self._granted.put(ids)
 
     def overdue(self, seconds: float) -> bool:
         """Whether the call under way has taken longer than ``seconds``."""
@@ -115,6 +137,13 @@ class LoggingClient:
                 self.pause(pause_s)
         self.wait_for_stop()
 
+    def take_granted(self) -> list[str]:
+        """Return the ids that were granted since the last call."""
+        ids: list[str] = []
+        while not self._granted.empty():
+            ids += self._granted.get()
+        return ids
+
     def pause(self, seconds: float) -> None:
         """Wait for ``seconds``, or until the leading workloads have ended."""
         self._stop.wait(seconds)
@@ -133,8 +162,12 @@ class LoggingClient:
         *,
         ragged: bool = False,
         dtypes: Dtypes | None = None,
+        width: int = 0,
     ) -> PreparedPut:
-        """Build the rows of a new version for ``put``, so that building them delays no put."""
+        """Build the rows of a new version for ``put``, so that building them delays no put.
+
+        A row has at least ``width`` bytes.
+        """
         self._version += 1
         written: dict[str, Any] = {"ids": tuple(ids), "fields": tuple(fields)}
         if tags is not None:
@@ -143,7 +176,13 @@ class LoggingClient:
             return written, None
         written["version"] = self._version
         return written, versioned_batch(
-            self._partition_id, ids, fields, self._version, ragged=ragged, dtypes=dtypes
+            self._partition_id,
+            ids,
+            fields,
+            self._version,
+            ragged=ragged,
+            dtypes=dtypes,
+            width=width,
         )
 
     def put(self, prepared: PreparedPut) -> None:
@@ -155,16 +194,20 @@ class LoggingClient:
         )
         self._log("put", put, **written)
 
-    def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
-        """Claim without blocking; return the claimed ids that are strings."""
+    def claim(
+        self, task: str, fields: Sequence[str], batch_size: int, wait_s: float = 0.0
+    ) -> list[Any]:
+        """Claim, waiting up to ``wait_s`` for rows; return the claimed ids that are strings."""
+        waiting: dict[str, Any] = {"timeout_s": wait_s} if wait_s else {}
         claim = partial(
             self._client.claim_meta,
             task_name=task,
             required_fields=list(fields),
             batch_size=batch_size,
-            blocking=False,
+            blocking=wait_s > 0,
+            **waiting,
         )
-        known = {"task": task, "asked": batch_size, "fields": tuple(fields)}
+        known = {"task": task, "asked": batch_size, "fields": tuple(fields), "waits": wait_s}
         ids = self._log("claim", claim, _claimed, **known).ids
         return [i for i in ids if isinstance(i, str)]
 
@@ -213,22 +256,31 @@ class LoggingClient:
         """
         if self._given_up:
             raise WorkloadStopped(f"{kind} of {self.who}")
-        index = len(self._operations)
+        index = self._made
+        self._made += 1
         op = Operation(who=self.who, op=kind, start=time.monotonic(), **known)
         self._operations.append(op)
+        self._note(index, op)
         try:
             returned = call(partition_id=self._partition_id)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises is data
-            done = replace(op, end=time.monotonic(), error=_error_text(error))
+            bases = tuple(base.__name__ for base in type(error).__mro__)
+            ended = time.monotonic()
+            done = replace(op, end=ended, error=_error_text(error), error_bases=bases)
         else:
             done = replace(op, end=time.monotonic())
             try:
                 done = replace(done, **result_of(returned))
             except (ContractViolation, AttributeError, TypeError) as error:
                 done = replace(done, error=f"{shorten(repr(returned), 80)}: {_error_text(error)}")
-        self._operations[index] = done
+        self._operations[-1] = done  # a workload makes one call at a time
+        self._note(index, done)
         self.refusals += bool(done.error) and done.op != "get"
         return done
+
+    def _note(self, index: int, op: Operation) -> None:
+        if self._journal is not None:
+            self._journal.write(index, op)
 
 
 def _error_text(error: Exception) -> str:

@@ -2,7 +2,8 @@
 
 Times are seconds of ``time.monotonic()``, one clock for all processes of a host. An operation
 without an end is *indeterminate*: the call timed out, hung, or its process died. It may have taken
-effect at any time after its start, or never.
+effect at any time after its start, or never. So may a call that raised because a process of the
+plane was lost: its outcome is *unknown* too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from typing import Any, Literal
 from rlconform.contract import Tags
 
 Op = Literal["register", "put", "claim", "get", "clear", "status"]
+
+#: What a caller knows of its call: it worked, it was refused, or it may have happened or not.
+CallOutcome = Literal["ok", "failed", "unknown"]
+
+#: Builtin errors, and the contract's, that refuse a call before it takes effect. Any other error
+#: may come after the effect, for example from a connection that broke.
+_REFUSALS = frozenset({"LookupError", "ValueError", "TypeError", "CapacityExceeded"})
 
 #: What a read row holds: the version of the put that wrote it, or a description of what else it is.
 Value = int | str
@@ -38,11 +46,22 @@ class Operation:
     values: tuple[dict[str, Value], ...] = ()  # result of a get: for each id, values by field
     answer: bool | None = None  # result of a status call
     error: str = ""  # type and text of the exception
+    error_bases: tuple[str, ...] = ()  # names of the exception's classes, its own first
+    killed: bool = False  # the caller's process was killed during the call
+    waits: float = 0.0  # s that a blocking claim was told to wait
 
     @property
     def ok(self) -> bool:
         """Whether the call returned without an error."""
         return self.end is not None and not self.error
+
+    @property
+    def outcome(self) -> CallOutcome:
+        """What the caller knows of the call."""
+        if self.ok:
+            return "ok"
+        refused = self.end is not None and _REFUSALS.intersection(self.error_bases)
+        return "failed" if refused else "unknown"
 
     @property
     def until(self) -> float:
@@ -56,23 +75,25 @@ class Operation:
 
 
 _DEFAULTS = {f.name: f.default for f in fields(Operation)}
-_TUPLES = ("ids", "fields", "tags", "values")
+_TUPLES = ("ids", "fields", "tags", "values", "error_bases")
 
 
 def to_jsonl(operations: Iterable[Operation]) -> str:
     """Return the operations as lines of JSON, without fields that have their default value."""
-    return "".join(json.dumps(_as_dict(op), default=repr) + "\n" for op in operations)
+    return "".join(json.dumps(as_dict(op), default=repr) + "\n" for op in operations)
 
 
 def from_jsonl(text: str) -> list[Operation]:
     """Return the operations of a saved history."""
-    return [_from_dict(json.loads(line)) for line in text.splitlines()]
+    return [from_dict(json.loads(line)) for line in text.splitlines()]
 
 
-def _as_dict(op: Operation) -> dict[str, Any]:
+def as_dict(op: Operation) -> dict[str, Any]:
+    """Return the operation as plain data, without fields that have their default value."""
     return {name: value for name, value in asdict(op).items() if value != _DEFAULTS[name]}
 
 
-def _from_dict(saved: dict[str, Any]) -> Operation:
+def from_dict(saved: dict[str, Any]) -> Operation:
+    """Return the operation that ``as_dict`` described."""
     tuples = {name: tuple(saved[name]) for name in _TUPLES if saved.get(name) is not None}
     return Operation(**(saved | tuples))

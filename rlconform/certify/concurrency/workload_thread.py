@@ -14,7 +14,9 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
+from rlconform.certify.concurrency.journal import Journal
 from rlconform.certify.concurrency.logging_client import LoggingClient, WorkloadStopped
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workloads import Workload
@@ -30,6 +32,7 @@ class WorkloadSpec:
     who: str
     number: int
     seed: str
+    journal: str = ""  # file that receives each call, and survives the process; "" for none
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,10 @@ class WorkloadThread:
 
     def begin(self, spec: WorkloadSpec) -> None:
         """Start the workload."""
-        log = LoggingClient(self._client, spec.partition_id, spec.who, spec.number, spec.seed)
+        journal = Journal(Path(spec.journal)) if spec.journal else None
+        log = LoggingClient(
+            self._client, spec.partition_id, spec.who, spec.number, spec.seed, journal
+        )
         self._log, self._traceback = log, ""
         self._thread = threading.Thread(
             target=self._run, args=(spec.workload, log), name=spec.who, daemon=True
@@ -72,6 +78,25 @@ class WorkloadThread:
         """Ask the workload to end."""
         if self._log is not None:
             self._log.stop()
+
+    def drain(self) -> list[Operation]:
+        """Return the calls since the last ``drain``; a call under way has no end, and comes again.
+
+        An error of the workload itself is raised here.
+        """
+        if self._traceback:
+            raise RuntimeError(f"a workload raised:\n{self._traceback}")
+        return self._log.drain() if self._log is not None else []
+
+    def grant(self, ids: list[str]) -> None:
+        """Let the workload put these ids."""
+        if self._log is not None:
+            self._log.grant(ids)
+
+    @property
+    def running(self) -> bool:
+        """Whether the workload has not ended."""
+        return self._thread.is_alive()
 
     def give_up(self) -> None:
         """Let the workload make no call after the call under way; don't wait for it to end."""

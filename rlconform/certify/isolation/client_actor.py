@@ -6,6 +6,7 @@ RemoteWorkload ──begin, stop, finish────▶ actor's thread ──▶
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,6 +16,7 @@ from rlconform._preload import preload
 from rlconform.contract import DataPlaneClient, Target
 
 if TYPE_CHECKING:
+    from rlconform.certify.concurrency.operation import Operation
     from rlconform.certify.concurrency.workload_thread import (
         WorkloadResult,
         WorkloadSpec,
@@ -51,6 +53,10 @@ class ClientActor:
             self._target = resolve_target(spec)
 
         return answer_of(resolve)
+
+    def pid(self) -> int:
+        """Return the process id, for a check that kills or stops this process."""
+        return os.getpid()
 
     def attach(self, config: Mapping[str, Any]) -> tuple[Answer, float]:
         """Open the client; return the answer, and how long opening took in seconds."""
@@ -89,6 +95,15 @@ class ClientActor:
     def stop(self, who: str) -> None:
         """Ask the workload to end."""
         self._workloads[who].stop()
+
+    def drain(self, who: str) -> tuple[list[Operation], bool]:
+        """Return the workload's calls since the last ``drain``, and whether it still runs."""
+        running = self._workloads[who].running
+        return self._workloads[who].drain(), running
+
+    def grant(self, who: str, ids: list[str]) -> None:
+        """Let the workload put these ids."""
+        self._workloads[who].grant(ids)
 
     def give_up(self, who: str) -> None:
         """Forbid the workload ``who`` to make more calls, if there is such a workload."""

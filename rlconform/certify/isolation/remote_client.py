@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.hosts import ClockOffset
@@ -172,6 +173,14 @@ class RemoteWorkload:
         """Start the workload in the actor."""
         self._who = spec.who
         self._client.ask("starting a workload", 0.0, ClientActor.begin, spec)
+
+    def drain(self) -> tuple[list[Operation], bool]:
+        """Return the workload's calls since the last ``drain``, and whether it still runs."""
+        return self._client.ask("its calls", 0.0, ClientActor.drain, self._who)
+
+    def grant(self, ids: list[str]) -> None:
+        """Let the workload put these ids."""
+        self._client.ask("granting ids", 0.0, ClientActor.grant, self._who, ids)
 
     def stop(self) -> None:
         """Ask the workload to end."""

@@ -13,7 +13,7 @@ import pytest
 
 from rlconform._resources import resource_dir
 from rlconform.certify.concurrency.explain import HistoryViolation
-from rlconform.certify.concurrency.named_checkers import REPEATED
+from rlconform.certify.concurrency.named_checkers import CHECKERS, REPEATED
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.concurrency.race_script import race_script
 from rlconform.certify.isolation.remote_client import ProcessDied
@@ -24,7 +24,7 @@ from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.reproduce.plain_script import plain_script
 from rlconform.certify.reproduce.render import Origin, render_script
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
-from rlconform.contract import LEVELS, Level
+from rlconform.contract import LEVELS, Level, includes
 
 
 class CleanUpFailed(UserWarning):
@@ -93,7 +93,7 @@ def planned_check(
     capability, needs = mark.kwargs["capability"], level_of(item)
     declared = session.target.capabilities.get(capability)
     left_out = ""
-    if LEVELS.index(needs) > LEVELS.index(session.level):
+    if not includes(session.level, needs):
         left_out = f"needs level {needs}"
     elif isinstance(declared, str):
         left_out = f"the target declares no {capability}: {declared}"
@@ -168,9 +168,10 @@ def result_of(
     check = _TURN.sub("", result.id)  # the check's id without its turn
     origin = Origin(result.requirement, check, session.spec, session.config, seed)
     if isinstance(error, HistoryViolation):
-        evidence += f" ({REPEATED} {error.checker})"
-        script, steps, at_once = race_script(origin, error.race, evidence), error.lines, False
-        plain = ""
+        if error.checker in CHECKERS:
+            evidence += f" ({REPEATED} {error.checker})"
+        script = race_script(origin, error.race, evidence) if error.race else ""
+        steps, at_once, plain = error.lines, False, ""
     else:
         expected = recording.script_expectation(error)
         script = render_script(origin, evidence, recording.calls, expected)

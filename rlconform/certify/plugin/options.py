@@ -41,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rlconform-spread", action="store_true", help="processes on different hosts of the Ray"
     )
     group.addoption(
+        "--rlconform-large-rows", action="store_true", help="try rows of gigabytes (LOAD-04)"
+    )
+    group.addoption(
         "--rlconform-requirements", default="", help="only checks of these ids, by commas"
     )
     group.addoption(

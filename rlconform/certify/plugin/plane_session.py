@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,12 +17,13 @@ from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
+from rlconform.contract import ConfigError, DataPlaneClient, Level, Target, includes
 
 #: Packages that a level's checks import, and the extra that brings them.
 _NEEDS: Mapping[Level, Mapping[str, str]] = {
     "functional": {"ray": "ray"},
     "e2e": {"ray": "ray", "transformers": "grpo"},
+    "durability": {"ray": "ray"},
 }
 
 
@@ -66,7 +68,7 @@ class PlaneSession:
     @property
     def several_processes(self) -> bool:
         """Whether checks may use Ray actors, so that Ray must run before the plane opens."""
-        return LEVELS.index(self.level) >= LEVELS.index("functional")
+        return includes(self.level, "functional")
 
     def prepare(self) -> None:
         """Start Ray if checks use several processes; this takes rlconform's time."""
@@ -121,6 +123,18 @@ class PlaneSession:
                 except Exception as error:
                     due = "the owner's client to close"
                     raise ContractViolation(due, error_text(error)) from error
+
+    @contextmanager
+    def reopened(self, changes: Mapping[str, Any]) -> Iterator[None]:
+        """Close the plane, and open it with changes of its configuration for the block."""
+        self.renew()
+        usual = self.config
+        self.config = {**(usual or self.target.config), **changes}
+        try:
+            yield
+        finally:
+            self.config = usual
+            self.renew()
 
     def close(self) -> None:
         """Close the plane, and Ray if this session started it."""

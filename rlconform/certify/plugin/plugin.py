@@ -51,6 +51,7 @@ pytest_plugins = (
     "rlconform.pytest_plugin",
     "rlconform.certify.plugin.options",
     "rlconform.certify.plugin.fixtures",
+    "rlconform.certify.plugin.fault_fixtures",
 )
 
 #: Changes of arguments or results that a test process reports; a defect shows in many checks.

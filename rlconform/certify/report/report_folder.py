@@ -25,7 +25,7 @@ from rlconform.certify.report.page.certificate_page import render_certificate
 from rlconform.certify.report.signature import SIGNATURE, Signer
 from rlconform.certify.report.verdict import Certificate
 from rlconform.certify.results import RunRecord
-from rlconform.contract import LEVELS, ConfigError
+from rlconform.contract import ConfigError, includes
 
 PAGE, JUNIT, BADGE = "report.html", "junit.xml", "badge.json"
 HISTORIES, REPRODUCERS = "histories", "reproducers"
@@ -100,7 +100,7 @@ def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
             return False
         if not whole:
             return True
-        above = LEVELS.index(header["level"]) > LEVELS.index(new["level"])
+        above = header["level"] != new["level"] and includes(header["level"], new["level"])
         return above and bool(header["target"]["spec"] == new["target"]["spec"])
     except (OSError, ValueError, LookupError, TypeError):
         return False  # not a report

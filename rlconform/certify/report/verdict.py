@@ -23,7 +23,7 @@ from rlconform.certify.results import (
     RunRecord,
     worst,
 )
-from rlconform.contract import LEVELS, Level, Requirement
+from rlconform.contract import Level, Requirement, includes
 
 #: Outcomes of a MUST with which a plane is certified.
 ACCEPTED = frozenset({Outcome.PASS, Outcome.WARN, Outcome.NOT_APPLICABLE})
@@ -66,7 +66,7 @@ def in_profile(requirement: Requirement, level: Level) -> bool:
     return (
         requirement.scope == "plane"
         and requirement.published
-        and LEVELS.index(requirement.profile) <= LEVELS.index(level)
+        and includes(level, requirement.profile)
     )
 
 
@@ -82,7 +82,7 @@ def requirement_results(
         row.id: [] for row in requirements.values() if in_profile(row, level)
     }
     for check in plan:
-        if check.requirement in planned and LEVELS.index(check.level) <= LEVELS.index(level):
+        if check.requirement in planned and includes(level, check.level):
             planned[check.requirement].append(check)
     broken = {
         result.requirement

@@ -84,11 +84,20 @@ Dtypes = Mapping[str, torch.dtype]
 
 
 def versioned_row(
-    partition_id: str, sample_id: str, field: str, version: int, ragged: bool = False
+    partition_id: str,
+    sample_id: str,
+    field: str,
+    version: int,
+    ragged: bool = False,
+    width: int = 0,
 ) -> torch.Tensor:
-    """Return one row as 1-D uint8; if ragged, its version adds 0 to 4 times ``_STEP`` bytes."""
+    """Return one row as 1-D uint8 of at least ``width`` bytes.
+
+    If ragged, its version adds 0 to 4 times ``_STEP`` bytes.
+    """
     label = bytes(labeled_row(partition_id, sample_id, field, version).tolist()) + b";"
-    width = -(-2 * len(label) // _STEP) * _STEP + (version % 5 if ragged else 0) * _STEP
+    least = max(2 * len(label), width)
+    width = -(-least // _STEP) * _STEP + (version % 5 if ragged else 0) * _STEP
     return torch.frombuffer(bytearray(_repeated(label, width)), dtype=torch.uint8)
 
 
@@ -100,12 +109,13 @@ def versioned_batch(
     *,
     ragged: bool = False,
     dtypes: Dtypes | None = None,
+    width: int = 0,
 ) -> TensorDict:
     """Return the columns of a put, jagged where the rows' widths differ."""
     columns = {}
     for field in fields:
         dtype = (dtypes or {}).get(field, torch.uint8)
-        rows = [versioned_row(partition_id, i, field, version, ragged) for i in sample_ids]
+        rows = [versioned_row(partition_id, i, field, version, ragged, width) for i in sample_ids]
         columns[field] = stack_or_nest([row.view(dtype) for row in rows])
     return TensorDict(columns, batch_size=[len(sample_ids)])
 

@@ -168,9 +168,8 @@ def _records(file: Path) -> Iterator[TraceRecord]:
                 record = _RECORD.validate_json(line)
                 if isinstance(record, _Hashed):
                     _check_sizes(record)
-            except (ValidationError, ValueError) as error:
-                invalid = isinstance(error, ValidationError)
-                what = error.errors()[0]["msg"] if invalid else str(error)
+            except ValueError as error:
+                what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
                 raise ConfigError(
                     f"{file}:{number}: no record of a trace of router replay: {what}"
                 ) from error

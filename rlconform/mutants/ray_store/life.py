@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any, ClassVar
 
+import ray
 from tensordict import TensorDict
 
 from rlconform.backends.ray_store.client import RayStoreClient
@@ -22,7 +23,7 @@ def AttachedSecondCloseEndsPlane(close: MethodCall) -> None:
     close()
     close.notes["calls"] = close.notes.get("calls", 0) + 1
     if close.notes["calls"] == 2 and not close.plane._owner:
-        close.plane._connection.kill_controller()
+        ray.kill(close.plane._connection._controller)
 
 
 @ray_call_mutant(

@@ -42,8 +42,11 @@ def ray_call_mutant(
     return lambda change: ray_mutant(fails, **how)(replaced(plane, method, change))
 
 
+#: Decorator of a client class with a defect that shows under faults or load.
+durability_mutant = partial(ray_mutant, level="durability")
+
 #: Held while a client starts a plane with another controller class.
-_STARTING = threading.Lock()
+STARTING = threading.Lock()
 
 
 def controller_mutant(
@@ -54,7 +57,7 @@ def controller_mutant(
     def decorate(controller: type[Controller]) -> Mutant:
         class Client(RayStoreClient):
             def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
-                with _STARTING, patch.object(connection, "Controller", controller):
+                with STARTING, patch.object(connection, "Controller", controller):
                     super().__init__(cfg, bootstrap)
 
         Client.__name__, Client.__doc__ = controller.__name__, controller.__doc__

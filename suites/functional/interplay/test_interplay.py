@@ -56,17 +56,17 @@ def check_interplay(
 ) -> Callable[[], None]:
     """Return a function that looks for a scenario that breaks the requirement in the mark."""
     mark = request.node.get_closest_marker("requirement")
-    seed = request.config.getoption("--seed", 0)
+    seed = request.config.getoption("--rlconform-seed")
 
     def run() -> None:
         matrix = matrices.setdefault(
             f"{plane.spec} {seed}",
             InterplayMatrix(
                 seed,
-                request.config.getoption("--effort", 1.0),
+                request.config.getoption("--rlconform-effort"),
                 groups=plane.target.declares("group_claims") is True,
                 objects=plane.target.declares("objects") is True,
-                check_s=request.config.getoption("--check-timeout") or PATIENCE_S,
+                check_s=request.config.getoption("--rlconform-check-timeout") or PATIENCE_S,
             ),
         )
         failure = matrix.failure_of(mark.args[0], processes)

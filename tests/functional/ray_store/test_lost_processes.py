@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -122,7 +124,8 @@ def test_a_dead_controller_is_a_typed_error_for_every_call(
         while ray.get(owner._connection._controller.waiting.remote("p")) < 2:
             assert not here.done()
         control = owner.control()
-        control.kill_controller() if part == "controller" else control.kill_storage()
+        pids = control.controller_pids() if part == "controller" else control.storage_pids()
+        os.kill(pids[0], signal.SIGKILL)
         with pytest.raises(PlaneUnavailable):
             here.result(SOON)
     with pytest.raises(PlaneUnavailable):

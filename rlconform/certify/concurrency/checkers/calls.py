@@ -32,8 +32,8 @@ def refused_alone(history: History) -> Iterator[Anomaly]:
 
 
 def hung(history: History) -> Iterator[Anomaly]:
-    """Find calls that did not return within the target's deadline."""
+    """Find calls that did not return within the target's deadline, though their process lived."""
     for op in history.operations:
-        if op.end is None:
+        if op.end is None and not op.killed:
             text = f"{op.who}'s {op.op} did not return"
             yield anomaly("hung", op.ids[0] if op.ids else None, text, op)
