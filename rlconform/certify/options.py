@@ -39,6 +39,7 @@ class CertifyOptions:
     telling_first: bool = False  # whether to begin with a short check of each requirement
     turns: int = 1  # times that the checks run, each from the next seed, until one is broken
     effort: float = 1.0  # share of the usual number of generated examples
+    spread: bool = False  # whether the processes of checks are on different hosts of a joined Ray
     races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
     large_rows: bool = False  # whether to try rows of gigabytes
     max_failures: int | None = None  # broken checks of MUSTs after which the run stops
@@ -66,6 +67,7 @@ class CertifyOptions:
         switches = {
             "--rlconform-no-races": not self.races,
             "--rlconform-telling-first": self.telling_first,
+            "--rlconform-spread": self.spread,
             "--rlconform-large-rows": self.large_rows,
         }
         return [*chain(*given.items()), *(name for name, is_on in switches.items() if is_on)]

@@ -21,6 +21,7 @@ from rlconform.cli import (
     new_adapter,
     requirements,
     self_test,
+    size,
     soak,
     train,
     verify,
@@ -65,6 +66,7 @@ app.command("self-test", epilog=self_test.EPILOG)(self_test.self_test)
 app.command("train", epilog=train.EPILOG)(train.train)
 app.command("launch", epilog=launch.EPILOG)(launch.launch)
 app.command("judge", epilog=launch.JUDGE_EPILOG)(launch.judge)
+app.command("size", epilog=size.EPILOG)(size.size)
 app.command("check-metrics", epilog=check_metrics.EPILOG)(check_metrics.check_metrics)
 app.command("check-run", epilog=check_run.EPILOG)(check_run.check_run)
 app.command("check-r3", epilog=check_r3.EPILOG)(check_r3.check_r3)

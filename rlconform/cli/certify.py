@@ -94,6 +94,9 @@ def certify(
         bool, typer.Option("--large-rows", help="Try rows of 2 and 4 GiB (LOAD-04, durability).")
     ] = False,
     ray_address: RayAddress = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Processes on different hosts of the Ray there.")
+    ] = False,
     sign: Annotated[
         Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
     ] = None,
@@ -128,7 +131,10 @@ def certify(
             only=only,
             why_only=f"failed in {only_failed}" if only else "",
             telling_first=True,
+            spread=spread,
         )
+        if spread and not ray_address:
+            raise ConfigError("--spread needs --ray-address, the Ray of several hosts")
         check_target_name(target, options.level)
         waived = load_waivers(waivers) if waivers else []
         sign_with = signer(sign) if sign else None

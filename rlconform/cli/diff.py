@@ -1,4 +1,4 @@
-"""The ``diff`` command: what changed from one report to another."""
+"""The ``diff`` command: what changed from one certificate to another."""
 
 from __future__ import annotations
 
@@ -18,13 +18,23 @@ from rlconform.certify.report.page.comparison_pages import diff_sentence, render
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.pages import write_page
 from rlconform.contract import ConfigError
+from rlconform.launch.compare_verdicts import (
+    GateChange,
+    changes_sentence,
+    compare_verdicts,
+    is_verdict,
+    is_worse,
+    read_verdict,
+)
 
 EPILOG = (
     "Examples:\n\n"
     "rlconform diff reports/acme-1.4 reports/acme-1.5\n\n"
     "rlconform diff last-release rlconform-report --html diff.html\n\n"
-    "Exit codes: 0 nothing got worse, 1 a requirement is newly broken or no longer passes, 2 a "
-    "report can't be read."
+    "rlconform diff last-night/RECIPE jobs/RECIPE\n\n"
+    "Folders of judged jobs are compared by their gates.\n\n"
+    "Exit codes: 0 nothing got worse, 1 a requirement is newly broken or no longer passes, or a "
+    "gate is worse, 2 a report can't be read."
 )
 
 
@@ -36,6 +46,8 @@ def diff(
     html: Annotated[Path | None, typer.Option(help="Write a page here.")] = None,
 ) -> None:
     """Compare two reports: what is newly broken, what is repaired, what was certified."""
+    if is_verdict(old) or is_verdict(new):
+        raise typer.Exit(_diff_jobs(old, new, html))
     try:
         compared = diff_reports(read_report(old), read_report(new))
         if html is not None:
@@ -47,6 +59,32 @@ def diff(
     if html is not None:
         console.print(f"page: {escape(str(html))}", soft_wrap=True)
     raise typer.Exit(ExitCode.FAILURE if compared.is_worse else ExitCode.SUCCESS)
+
+
+def _diff_jobs(old: Path, new: Path, html: Path | None) -> ExitCode:
+    try:
+        if html is not None:
+            raise ConfigError("--html is for reports of certify; these are verdicts of jobs")
+        changes = compare_verdicts(read_verdict(old), read_verdict(new))
+    except ConfigError as error:
+        fail(f"diff: {error}")
+    console = new_console()
+    if changes:
+        console.print(_gate_table(changes))
+    console.print(f"[bold]{changes_sentence(changes)}[/]", highlight=False)
+    return ExitCode.FAILURE if is_worse(changes) else ExitCode.SUCCESS
+
+
+def _gate_table(changes: list[GateChange]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "Gate", "Was", "Now", "What was found"):
+        table.add_column(heading, overflow="fold")
+    for change in changes:
+        outcomes = [str(part.outcome) if part else "none" for part in (change.old, change.new)]
+        found = change.new or change.old
+        message = escape(found.message[:300]) if found else ""
+        table.add_row(str(change.kind), escape(change.gate), *outcomes, message)
+    return table
 
 
 def _print(console: Console, compared: ReportDiff) -> None:

@@ -18,6 +18,8 @@ from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.expressions import parse
 from rlconform.grpo.metrics.gates import evaluate
 from rlconform.grpo.metrics.reader import MetricLog, read_metrics
+from rlconform.grpo.router_replay.check import check_trace
+from rlconform.grpo.router_replay.trace_records import read_trace
 from rlconform.launch.gate_verdict import GateVerdict, failed, not_run, passed
 from rlconform.launch.jobs import ParityGate, ThroughputGate
 
@@ -95,6 +97,21 @@ def events_gate(folder: Path) -> list[GateVerdict]:
                 why = "; ".join(rule.missing)
                 verdicts.append(failed(name, f"undecided, the log lacks: {why}"))
     return verdicts
+
+
+def r3_gate(trace: Path) -> GateVerdict:
+    """Judge the trace of router replay, as ``rlconform check-r3`` does."""
+    gate = "check-r3"
+    if not trace.exists():
+        return not_run(gate, f"expected a trace of router replay in {trace}; there is none")
+    try:
+        verdict = check_trace(read_trace(trace))
+    except (ConfigError, OSError) as error:
+        return not_run(gate, str(error))
+    if verdict.failures:
+        more = f" ({len(verdict.failures)} failures in all)" if len(verdict.failures) > 1 else ""
+        return failed(gate, verdict.failures[0] + more)
+    return passed(gate, f"{verdict.tokens} tokens of {verdict.rows} rows were replayed")
 
 
 def parity_gates(

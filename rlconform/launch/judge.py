@@ -12,8 +12,6 @@ It passes if every gate does. A gate that the recipe names and that could not ru
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,11 +19,12 @@ from xml.etree import ElementTree
 
 from rlconform.grpo.metrics.reader import MetricLog
 from rlconform.launch.endings import judge_ending, read_end
-from rlconform.launch.gate_verdict import GateOutcome, GateVerdict, failed, not_run, passed
+from rlconform.launch.gate_verdict import GateOutcome, GateVerdict
 from rlconform.launch.gates import (
     events_gate,
     metric_gates,
     parity_gates,
+    r3_gate,
     read_log,
     steps_gate,
     throughput_gate,
@@ -75,7 +74,7 @@ def judge_job(
         if gates.throughput is not None:
             verdicts.append(throughput_gate(log, legacy, gates.throughput))
     if gates.r3_trace:
-        verdicts.append(_r3_gate(folder))
+        verdicts.append(r3_gate(folder.r3_trace))
     return JobVerdict(record, status, tuple(verdicts))
 
 
@@ -87,24 +86,6 @@ def _legacy_log(record: JobRecord, baseline: JobFolder | None) -> MetricLog | st
     if own != legacy:
         return f"expected --baseline to hold a run of {legacy}; got one of {own}"
     return read_log(baseline.metrics)
-
-
-def _r3_gate(folder: JobFolder) -> GateVerdict:
-    """Run ``rlconform check-r3`` over the trace."""
-    gate, trace = "check-r3", folder.r3_trace
-    if not trace.exists():
-        return not_run(gate, f"expected a trace of router replay in {trace}; there is none")
-    command = [sys.executable, "-m", "rlconform", "check-r3", str(trace)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
-    said = lines[0] if lines else f"exit code {done.returncode}"
-    match done.returncode:
-        case 0:
-            return passed(gate, said)
-        case 1:
-            return failed(gate, said)
-        case _:
-            return not_run(gate, said)
 
 
 def write_verdict(verdict: JobVerdict, folder: JobFolder) -> None:

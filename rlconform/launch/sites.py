@@ -12,6 +12,9 @@ from rlconform._yaml import read_mapping
 from rlconform.contract import ConfigError
 from rlconform.grpo.config.base import ConfigModel
 
+#: Ports that a job takes from ``Site.first_port``, see ``ci/slurm/ray.sbatch``.
+PORTS_PER_JOB = 200
+
 
 class Site(ConfigModel):
     """Options of one cluster."""

@@ -4,6 +4,8 @@
          ◀─ ready ──
          ── attach ─▶ actors ── target.open(config, bootstrap=False)    the plane's time
 
+Actors are on the check's own host, or one after the other on each of ``hosts``.
+
 If an actor fails, the pool ends all actors started with it: they would slow down later ones.
 """
 
@@ -12,14 +14,14 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from rlconform._env import KEPT_ACTORS
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.client_actor import Answer, ClientActor
+from rlconform.certify.isolation.hosts import RayHost, host_for
 from rlconform.certify.isolation.remote_client import (
     ProcessDied,
     RemoteClient,
@@ -52,10 +54,12 @@ class ActorPool:
         config: Mapping[str, Any],
         timeouts: Timeouts,
         busy_time: BusyTime,
+        hosts: Sequence[RayHost] = (),
     ) -> None:
         self._spec, self._config, self._timeouts = spec, config, timeouts
         self._busy_time = busy_time
-        self._kept = os.environ.get(KEPT_ACTORS, "")
+        self._hosts = hosts  # of --spread; none for this host alone
+        self._kept = "" if hosts else os.environ.get(KEPT_ACTORS, "")
         self._pool: list[RemoteClient] = []
         self._taken: set[str] = set()  # names of kept actors that this pool has used
         self._started = 0
@@ -80,22 +84,19 @@ class ActorPool:
             return self._start(count)
 
     def _start(self, count: int) -> list[RemoteClient]:
-        import ray  # noqa: PLC0415 - only checks of several processes need Ray
-        from ray.util.scheduling_strategies import (  # noqa: PLC0415
-            NodeAffinitySchedulingStrategy,
-        )
-
-        # On the check's own host: histories are ordered by its one clock.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        new = partial(remote_actor().options, num_cpus=0, scheduling_strategy=here)
-        kept = self._take_kept(new, count) if self._kept else []
-        actors = kept or [new().remote() for _ in range(count)]
-        clients = []
-        for actor in actors:
+        kept = self._take_kept(count) if self._kept else []
+        actors, clients = [], []
+        for place in range(count):
             self._started += 1
-            clients.append(RemoteClient(actor, f"actor{self._started}", self._timeouts))
+            host = host_for(self._hosts, self._started) if self._hosts else None
+            name = f"actor{self._started}" + (f" on {host.name}" if host else "")
+            actor = kept[place] if kept else _new(host).remote()
+            actors.append(actor)
+            clients.append(RemoteClient(actor, name, self._timeouts))
         try:
             self._expect_ready(actors)
+            for client in clients if self._hosts else ():
+                client.measure_clock()
             self._attach(actors, clients)
         except BaseException:
             for client in clients:
@@ -140,7 +141,7 @@ class ActorPool:
             client.ask("closing its client", 0.0, ClientActor.leave)
             self._attach([client.actor], [client])
 
-    def _take_kept(self, new: Callable[..., Any], count: int) -> list[Any]:
+    def _take_kept(self, count: int) -> list[Any]:
         """Return ``count`` actors: kept ones first, then new ones. End a kept actor that hangs."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
@@ -160,7 +161,7 @@ class ActorPool:
             name = uuid.uuid4().hex
             self._taken.add(name)
             kept = {"name": name, "namespace": self._kept, "lifetime": "detached"}
-            actors.append(new(**kept).remote())
+            actors.append(_new(None, **kept).remote())
         return actors
 
     def close(self) -> None:
@@ -172,6 +173,18 @@ class ActorPool:
             else:
                 client.end()
         self._pool = []
+
+
+def _new(host: RayHost | None, **options: Any) -> Any:
+    """Return Ray's actor class, to start on a host: by default on that of this process."""
+    import ray  # noqa: PLC0415 - only checks of several processes need Ray
+    from ray.util.scheduling_strategies import (  # noqa: PLC0415
+        NodeAffinitySchedulingStrategy,
+    )
+
+    node = host.node_id if host else ray.get_runtime_context().get_node_id()
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    return remote_actor().options(num_cpus=0, scheduling_strategy=there, **options)
 
 
 def _expect_no_error(answer: Answer, expected: str) -> None:

@@ -69,6 +69,10 @@ class ClientActor:
         start = time.monotonic()
         return answer_of(attach), time.monotonic() - start
 
+    def now(self) -> float:
+        """Return this process's clock, by which calls are timed."""
+        return time.monotonic()
+
     def leave(self) -> None:
         """Close the client, if it can be closed; drop it and its workloads."""
         client, self._client = self._client, None

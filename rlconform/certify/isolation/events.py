@@ -1,7 +1,8 @@
 """The events that test processes and the fork server send to the runner, one JSON line each.
 
     fork server   ProcessStarted ........................................ ProcessEnded
-    test process   TargetDescribed · PlaneOpening · PlaneOpened · HealthNoted · ChecksCollected
+    test process   TargetDescribed · HostsNamed · PlaneOpening · PlaneOpened · HealthNoted
+                   ChecksCollected
                    for each check: CheckBegan · CallBegan ... · CheckEnded
                    PlaneClosing · SessionFinished
 
@@ -49,6 +50,12 @@ class TargetDescribed(Event):
     """The target was resolved; ``description`` is its part of the report's header."""
 
     description: dict[str, Any]
+
+
+class HostsNamed(Event):
+    """The processes of checks are spread over these hosts; the owner is on the first."""
+
+    hosts: list[str]
 
 
 class StartFailed(Event):

@@ -20,12 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
 from rlconform.certify.isolation.client_actor import ClientActor
+from rlconform.certify.isolation.hosts import ClockOffset
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import BLOCKING_CLAIM, TRANSPORT_S, call_kind
 from rlconform.contract import CLIENT_METHODS, Timeouts
@@ -70,6 +72,7 @@ class RemoteClient:
         self._timeouts = timeouts
         self.name = name
         self.died = False
+        self._offset: ClockOffset | None = None  # None on this host, whose clock all share
         self._calls = threading.local()  # by thread, the span of its last call
         for method in CLIENT_METHODS:
             setattr(self, method, self._remote(method))
@@ -78,6 +81,17 @@ class RemoteClient:
     def last_span(self) -> tuple[float, float] | None:
         """(start, end) in the actor of this thread's last call; ``None`` if it was not answered."""
         return getattr(self._calls, "span", None)
+
+    def measure_clock(self) -> ClockOffset | None:
+        """Measure the clock of a process on another host; the first time makes it one."""
+        now = ClockOffset.measured(lambda: self.ask("its clock", 0.0, ClientActor.now))
+        self._offset = now if self._offset is None else self._offset.joined(now)
+        return self._offset
+
+    @property
+    def clock(self) -> ClockOffset | None:
+        """The clock of the process's host, measured anew; ``None`` on this host."""
+        return None if self._offset is None or self.died else self.measure_clock()
 
     @contextmanager
     def measuring(self, busy_time: BusyTime) -> Iterator[None]:
@@ -107,7 +121,7 @@ class RemoteClient:
             except ProcessDied:
                 self.died = True
                 raise
-            self._calls.span = span
+            self._calls.span = span if self._offset is None else self._offset.here(span)
             took = span[1] - span[0]
             if took > due_s:
                 due = f"{what} to come back within {due_s:g} s"
@@ -183,6 +197,10 @@ class RemoteWorkload:
         result = self._client.ask(
             "a workload's history", all_s, ClientActor.finish, self._who, call_s, all_s
         )
+        clock = self._client.clock
+        if clock is not None:
+            calls = [clock.operation_here(op) for op in result.operations]
+            result = replace(result, operations=calls)
         if not result.finished:
             self._client.end()
         return result

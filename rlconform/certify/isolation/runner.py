@@ -179,9 +179,8 @@ class Runner:
 
     def _on_event(self, event: Event) -> None:
         match event:
-            case events.TargetDescribed(description):
-                self.run.target |= description
-                self._timeouts = Timeouts(**self.run.target.get("timeouts", {}))
+            case events.TargetDescribed() | events.HostsNamed():
+                self._note_target(event)
             case events.StartFailed(message, detail, plain):
                 self._start_failed(message, detail, plain)
             case events.ChecksCollected(checks):
@@ -209,6 +208,13 @@ class Runner:
             case _ if self._in_flight is not None:
                 self._in_flight.on_event(event, OWN_PATIENCE + self._timeouts.start)
         self._listener(self.run, event)
+
+    def _note_target(self, event: events.TargetDescribed | events.HostsNamed) -> None:
+        if isinstance(event, events.HostsNamed):
+            self.run.target["hosts"] = event.hosts
+        else:
+            self.run.target |= event.description
+            self._timeouts = Timeouts(**self.run.target.get("timeouts", {}))
 
     def _note_hang(self, event: events.CallOverdue | events.CallAbandoned) -> None:
         before = set(self._hangs.given_up)
@@ -250,7 +256,7 @@ class Runner:
             case events.PlaneOpened():
                 self._round_trip_failed()
                 return
-            case None | events.TargetDescribed() | events.PlaneOpening():
+            case None | events.TargetDescribed() | events.HostsNamed() | events.PlaneOpening():
                 opening = isinstance(last, events.PlaneOpening)
                 late = "it did not open" if opening else "the kit itself did not get ready"
                 self._start_failed(f"{late} within {self._patience(last):g} s", stacks)
@@ -267,7 +273,7 @@ class Runner:
         match last:
             case events.PlaneOpened():
                 self._round_trip_failed()
-            case None | events.TargetDescribed() | events.PlaneOpening():
+            case None | events.TargetDescribed() | events.HostsNamed() | events.PlaneOpening():
                 self._start_failed(f"the process that opened it {how}", tail)
             case events.StartFailed():
                 pass

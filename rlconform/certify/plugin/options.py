@@ -38,6 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="seconds per check, not the target's",
     )
     group.addoption(
+        "--rlconform-spread", action="store_true", help="processes on different hosts of the Ray"
+    )
+    group.addoption(
         "--rlconform-large-rows", action="store_true", help="try rows of gigabytes (LOAD-04)"
     )
     group.addoption(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.actor_pool import ActorPool
+from rlconform.certify.isolation.hosts import RayHost, ray_hosts
 from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
 from rlconform.certify.plugin.unwritten import NEEDED, message, unwritten_methods
 from rlconform.certify.recording.busy_time import BusyTime
@@ -52,8 +53,11 @@ class PlaneSession:
         config: Mapping[str, Any],
         level: Level,
         on_starting: Callable[[float], None] = lambda _seconds: None,
+        spread: bool = False,
     ) -> None:
         self.spec, self.target, self.config, self.level = spec, target, config, level
+        self._spread = spread
+        self.hosts: Sequence[RayHost] = ()  # over which the processes of checks are spread
         self._owner: DataPlaneClient | None = None
         self._actors: ActorPool | None = None
         self._ray: Any = None
@@ -69,11 +73,15 @@ class PlaneSession:
     def prepare(self) -> None:
         """Start Ray if checks use several processes; this takes rlconform's time."""
         require_packages(self.level)
+        if self._spread and not self.several_processes:
+            raise ConfigError("--spread: checks of level unit have one process; use --level")
         if self.several_processes and self._ray is None:
             from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415
 
             with self.starting.running():
                 self._ray = ensure_ray()
+                if self._spread:
+                    self.hosts = ray_hosts()
 
     def owner(self) -> DataPlaneClient:
         """Return the owner's client; open the plane first if it is closed, any number of times."""
@@ -99,7 +107,7 @@ class PlaneSession:
         if self._actors is None:
             self.owner()
             config, timeouts = self.config or self.target.config, self.target.timeouts
-            self._actors = ActorPool(self.spec, config, timeouts, self.starting)
+            self._actors = ActorPool(self.spec, config, timeouts, self.starting, self.hosts)
         return self._actors
 
     def renew(self) -> None:

@@ -115,6 +115,8 @@ class CertifyPlugin:
                 description["adapter"] = adapter_of(target)
             self.pipe.send(events.TargetDescribed(description))
             self.session.prepare()
+            if hosts := [host.name for host in self.session.hosts]:
+                self.pipe.send(events.HostsNamed(hosts))
             self.pipe.send(events.PlaneOpening())
             self.session.owner()
         except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way

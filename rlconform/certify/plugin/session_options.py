@@ -30,7 +30,12 @@ def session_of(options: pytest.Config, on_starting: Callable[[float], None]) -> 
     if check_s is not None:
         target = replace(target, timeouts=replace(target.timeouts, check=check_s))
     return PlaneSession(
-        spec or DEFAULT_TARGET, target, _config(options), level or target.level, on_starting
+        spec or DEFAULT_TARGET,
+        target,
+        _config(options),
+        level or target.level,
+        on_starting,
+        spread=options.getoption("--rlconform-spread"),
     )
 
 

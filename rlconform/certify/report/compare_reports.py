@@ -54,6 +54,7 @@ class ChangeKind(StrEnum):
     BROKEN = "newly broken"
     LOST = "no longer passes"
     REPAIRED = "repaired"
+    NEW = "new"
     OTHER = "other"
 
 
@@ -120,10 +121,10 @@ def _kind(before: RequirementPart | None, after: RequirementPart | None) -> Chan
         return ChangeKind.OTHER if before and before.outcome in BROKEN else ChangeKind.BROKEN
     if before is not None and before.outcome in BROKEN and after is not None:
         return ChangeKind.REPAIRED if after.outcome in _GOOD else ChangeKind.OTHER
-    lost = before is not None and before.outcome in _GOOD
-    return (
-        ChangeKind.LOST if lost and (not after or after.outcome not in _GOOD) else ChangeKind.OTHER
-    )
+    if before is None:
+        return ChangeKind.NEW
+    lost = before.outcome in _GOOD and (after is None or after.outcome not in _GOOD)
+    return ChangeKind.LOST if lost else ChangeKind.OTHER
 
 
 def _broken(report: ReportDocument) -> set[str]:
@@ -151,6 +152,7 @@ def _facts(report: ReportDocument) -> dict[str, str]:
         "rlconform": header.kit,
         "selected": header.selected or "all",
         "seed": str(header.seed),
+        "hosts": ", ".join(target.hosts) or "one",
     }
     if target.adapter:
         facts["adapter"] = f"{target.adapter.module} {target.adapter.sha256[:12]}"

@@ -201,7 +201,10 @@ def print_summary(console: Console, certificate: Certificate) -> None:
         Verdict.CONDITIONAL: "bold yellow",
         Verdict.NOT_CERTIFIED: "bold red",
     }[certificate.conclusion.verdict]
-    console.print(f"[{style}]{certificate.conclusion.verdict}[/] at level {run.target['level']}")
+    hosts = run.target.get("hosts", [])
+    where = f" with processes on {', '.join(map(escape, hosts))}" if hosts else ""
+    level = run.target["level"]
+    console.print(f"[{style}]{certificate.conclusion.verdict}[/] at level {level}{where}")
     unselected = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
     every = certificate.conclusion.reasons
     reasons = [reason for reason in every if not reason.startswith(unselected)]

@@ -59,6 +59,7 @@ class TargetPart(_Part):
     level: Level
     config: Any = {}
     adapter: AdapterPart | None = None
+    hosts: list[str] = []  # over which its processes were spread, the owner's first; none: one
 
 
 class HostPart(_Part):

@@ -24,8 +24,9 @@ class MegatronConfig(ConfigModel):
     enabled: bool = False
     tensor_model_parallel_size: PositiveInt = 1
     pipeline_model_parallel_size: PositiveInt = 1
-    virtual_pipeline_model_parallel_size: PositiveInt | None = None  # not supported
-    context_parallel_size: PositiveInt = 1  # above 1 not supported
+    virtual_pipeline_model_parallel_size: PositiveInt | None = None  # above 1 not supported
+    #: Ranks that each get a part of every row; above 1 it needs Transformer Engine.
+    context_parallel_size: PositiveInt = 1
     expert_model_parallel_size: PositiveInt = 1  # it takes ranks of tp and dp, and adds none
     sequence_parallel: bool = False
     #: Layers are computed again in the backward pass instead of being kept.
@@ -43,11 +44,20 @@ class MegatronConfig(ConfigModel):
         sizes = self.tensor_model_parallel_size * self.context_parallel_size
         return sizes * self.pipeline_model_parallel_size
 
+    @property
+    def row_multiple(self) -> int:
+        """The number of which a row's tokens must be a multiple, for context parallelism."""
+        return 2 * self.context_parallel_size if self.context_parallel_size > 1 else 1
+
+    @property
+    def width_multiple(self) -> int:
+        """The number of which a micro-batch's width must be a multiple."""
+        return self.row_multiple * (
+            self.tensor_model_parallel_size if self.sequence_parallel else 1
+        )
+
     @model_validator(mode="after")
     def _check_supported(self) -> Self:
-        for key in ("context_parallel_size", "virtual_pipeline_model_parallel_size"):
-            if (getattr(self, key) or 1) > 1:
-                raise ValueError(f"{key} must be 1: only one context and pipeline chunk per rank")
         if self.sequence_parallel and self.tensor_model_parallel_size == 1:
             raise ValueError("sequence_parallel needs tensor_model_parallel_size above 1")
         return self

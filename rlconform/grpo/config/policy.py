@@ -134,14 +134,16 @@ class PolicyConfig(ConfigModel):
             return self
         if self.precision == "float16":
             raise ValueError("megatron_cfg.enabled needs precision float32 or bfloat16")
-        tp = megatron.tensor_model_parallel_size
         key, width = "make_sequence_length_divisible_by", self.make_sequence_length_divisible_by
-        if self.packing.mode == "dynamic_batching":
+        multiple = megatron.width_multiple
+        if self.packing.mode != "none":
             key, width = "packing.sequence_length_round", self.packing.sequence_length_round
-        if megatron.sequence_parallel and self.packing.mode != "sequence_packing" and width % tp:
+        if self.packing.mode == "sequence_packing":  # the whole is rounded up
+            multiple = megatron.row_multiple
+        if width % multiple:
             raise ValueError(
-                f"megatron_cfg.sequence_parallel needs {key} to be a multiple of "
-                f"tensor_model_parallel_size {tp}; got {width}"
+                f"megatron_cfg: sequence_parallel and context_parallel_size need {key} to be a "
+                f"multiple of {multiple}; got {width}"
             )
         return self
 

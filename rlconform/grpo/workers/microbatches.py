@@ -9,7 +9,8 @@ driver makes the plan if rows are packed, and without packing the plan depends o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tensordict import TensorDict
@@ -22,6 +23,7 @@ from rlconform.contract.fields import (
     PER_TOKEN_FIELDS,
 )
 from rlconform.grpo.models import RowLayout
+from rlconform.plane.microbatches import round_up
 
 
 class TokenSpan(NamedTuple):
@@ -67,6 +69,27 @@ def slice_microbatch(rows: TensorDict, span: TokenSpan, layout: RowLayout) -> Te
         for name, leaf in selected.items()
     }
     return TensorDict(narrowed, batch_size=selected.batch_size)
+
+
+def plan_misfit(
+    lengths: Sequence[int], plan: Sequence[Sequence[TokenSpan]], layout: RowLayout, multiple: int
+) -> str:
+    """Return an error message if rows of these lengths don't fit into their plan, else "".
+
+    A model that ran them would leave out tokens. Packed rows are each rounded up to a multiple of
+    ``multiple`` tokens.
+    """
+    for span in itertools.chain.from_iterable(plan):
+        own = lengths[span.start : span.stop]
+        packed = layout == "packed"
+        needed = sum(round_up(n, multiple) for n in own) if packed else max(own, default=0)
+        if needed > span.tokens:
+            return (
+                f"expected rows {span.start} to {span.stop - 1} to fit into their planned "
+                f"{span.tokens} tokens; got {needed}, {layout}: make the plan on the driver, "
+                f"from the lengths of these rows"
+            )
+    return ""
 
 
 def _planned(n_rows: int, packing: Mapping[str, Any]) -> list[list[TokenSpan]]:

@@ -103,8 +103,13 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
             self.policy.train_microbatches(work.batch, work.packing, shard.sample_ids)
 
     def write_back(self, meta: BatchMeta, field: str, values: Any) -> BatchMeta | None:
-        """Write a column of the meta's rows, see ``DataPlaneWorkerMixin``, and note it."""
-        receipt = super().write_back(meta, field, values)
+        """Write a column of the meta's rows, see ``DataPlaneWorkerMixin``, and note it.
+
+        If the writer fails, the ranks that would go on without it fail too.
+        """
+        receipt = self.policy.together(
+            lambda: super(PlanePolicyWorker, self).write_back(meta, field, values)
+        )
         if receipt is not None and self._trace is not None:
             self._trace.wrote(field, meta.sample_ids)
         return receipt

@@ -33,6 +33,7 @@ from rlconform.grpo.workers.worker_group import WorkerGroup
 _KEYS = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size",
     "sp": "sequence_parallel",
     "zero": "optimizer.use_distributed_optimizer",
@@ -41,6 +42,7 @@ _KEYS = {
 }
 
 N, WIDTH = 16, 12
+PAD = 0  # of the tiny models
 
 
 class Layout(NamedTuple):
@@ -68,6 +70,9 @@ LAYOUTS = {
     "tp2 sp ep2": Layout(2, "tp=2 sp=true ep=2"),
     "tp2 sp recompute": Layout(2, "tp=2 sp=true recompute=true"),
     "pp2 recompute": Layout(2, "pp=2 recompute=true"),
+    "cp2": Layout(2, "cp=2"),
+    "cp2 ep2": Layout(2, "cp=2 ep=2"),
+    "tp2 cp2": Layout(4, "tp=2 cp=2"),
     "tp2 dp2": Layout(4, "tp=2 zero=true"),
     "tp2 sp dp2": Layout(4, "tp=2 sp=true"),
     "pp2 ep2": Layout(4, "pp=2 ep=2"),
@@ -77,7 +82,7 @@ LAYOUTS = {
 def batch(config: MasterConfig | None = None) -> TensorDict:
     """Rows of several lengths, with all columns that training reads.
 
-    None has the pad token within it: transformers never trains that token, and Megatron does.
+    Two have the pad token within them, as an engine may sample it; it must get no gradient.
     For a configuration with router replay they have canary routes.
     """
     draws = torch.Generator().manual_seed(0)
@@ -85,12 +90,14 @@ def batch(config: MasterConfig | None = None) -> TensorDict:
     valid = torch.arange(WIDTH) < lengths[:, None]
     per_token = ("generation_logprobs", "prev_logprobs", "reference_policy_logprobs", "advantages")
     noise = {name: torch.randn((N, WIDTH), generator=draws) * valid for name in per_token}
+    ids = torch.randint(4, 14, (N, WIDTH), generator=draws) * valid
+    ids[2, 2] = ids[9, 1] = PAD
     routes: dict[str, Tensor] = {}
     if config is not None and config.policy.router_replay.enabled:
         routes[ROUTED_EXPERTS] = canary_rows(config, lengths.tolist())
     return TensorDict(
         {
-            INPUT_IDS: torch.randint(4, 14, (N, WIDTH), generator=draws) * valid,
+            INPUT_IDS: ids,
             INPUT_LENGTHS: lengths,
             "token_mask": (valid & (torch.arange(WIDTH) >= 2)).int(),
             "sample_mask": (torch.arange(N) != 5).float(),
@@ -115,16 +122,19 @@ def canary_rows(config: MasterConfig, lengths: list[int]) -> Tensor:
 #: What each rank imports.
 MODULES = ("transformers", "megatron.core.models.gpt", "rlconform.grpo.workers.plane_policy_worker")
 CPU_COMPAT = Path(__file__).with_name("cpu_compat.py")
+CONTEXT_ATTENTION = Path(__file__).with_name("context_attention.py")
 PLANTED_ORDERS = Path(__file__).with_name("planted_orders.py")
 
 
 class CpuRank(PlanePolicyWorker):
     """A rank whose process lets Megatron use the CPU, see ``cpu_compat``; it has a plane or none.
 
-    ``test_failures`` breaks a rank by ``break_passes``, ``test_replay`` by ``plant``.
+    ``test_failures`` breaks a rank by ``break_passes`` and ``break_write``, ``test_replay`` by
+    ``plant``; ``test_layouts`` lets it split rows by ``split_context``.
     """
 
     orders = str(PLANTED_ORDERS)
+    context_attention = str(CONTEXT_ATTENTION)
 
     def __init__(self, rank: int, world: int, device: str, compat: str = str(CPU_COMPAT)) -> None:
         import runpy
@@ -144,6 +154,28 @@ class CpuRank(PlanePolicyWorker):
 
         if self.rank == rank:
             policy.model.register_forward_pre_hook(fail)
+
+    def break_write(self, rank: int) -> None:
+        """Make the next write of one rank fail."""
+        client: Any = self._attached().client
+        whole = client.put_samples
+
+        def put(*_args: Any, **_options: Any) -> Any:
+            client.put_samples = whole
+            raise OSError("no space left in the plane")
+
+        if self.rank == rank:
+            client.put_samples = put
+
+    def split_context(self, on: bool) -> None:
+        """Make this process accept context parallelism, as with Transformer Engine; or not."""
+        import runpy
+
+        from rlconform.grpo.workers.megatron import policy
+
+        if on:
+            runpy.run_path(self.context_attention)["attend_over_context"]()
+        policy.HAS_TRANSFORMER_ENGINE = on
 
     def plant(self, defect: str) -> None:
         """Give router replay of this process a defect of ``planted_orders``, or none for ""."""
@@ -165,6 +197,10 @@ class CpuRank(PlanePolicyWorker):
         fetched = self._fetch(shard, fields).batch
         columns = [fetched.get(field) for field in fields]
         return [each if isinstance(each, Tensor) else each.tolist() for each in columns]
+
+    def threads(self) -> int:
+        """Return the number of threads of this process."""
+        return len(os.listdir("/proc/self/task"))
 
     def part_size(self) -> int:
         """Return the number of weights of this rank."""

@@ -4,7 +4,7 @@ Megatron-core 0.16 asks for CUDA in places that need none. ``use_cpu_for_cuda`` 
 the process that calls it:
 
     torch.cuda.current_device()      the CPU
-    device="cuda" of a new tensor    the CPU
+    device="cuda" of a new tensor    the CPU; pin_memory nothing
     streams, events, synchronize     nothing
     CUDA's random generators         the CPU's
     Tensor.type()                    torch.cuda.FloatTensor, which the optimizer compares
@@ -87,6 +87,7 @@ def _on_cpu(create: Any) -> Any:
     def on_cpu(*args: Any, **options: Any) -> Any:
         if "cuda" in str(options.get("device", "")):
             options["device"] = CPU
+        options.pop("pin_memory", None)
         return create(*args, **options)
 
     return on_cpu

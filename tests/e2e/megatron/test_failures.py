@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(600)
 
 #: Seconds after which a collective of the broken ranks fails.
 TIMEOUT_S = 8.0
+WIDTH = 12  # of the rows
 
 Configure = Callable[..., MasterConfig]
 Ranks = Callable[[int], WorkerGroup]
@@ -97,6 +98,40 @@ def test_rows_that_one_rank_can_not_fetch(
     opened.finish_step(meta)
 
 
+@pytest.mark.parametrize("layout", ["tp2", "tp2 leader", "pp2", "dp2"])
+def test_a_column_that_one_rank_can_not_write(
+    policy: Callable[..., Any], ranks: Ranks, rank_class: type[Any], layout: str
+) -> None:
+    opened, meta = policy(layout)
+    shards = opened._shards(meta, "logprob", 16)
+    ranks(2).all(rank_class.break_write, 0)
+    calls = [
+        actor.logprobs_from_meta.remote(shard)
+        for actor, shard in zip(ranks(2)._actors, (shards[0], shards[-1]), strict=True)
+    ]
+    with pytest.raises(OSError, match="no space left"):
+        ray_api.get(calls[0], timeout=60)
+    with pytest.raises(RankFailed, match="rank 0: OSError: no space left"):
+        ray_api.get(calls[1], timeout=60)
+    opened.get_reference_policy_logprobs_from_meta(meta)  # the ranks still work together
+    opened.finish_step(meta)
+
+
+@pytest.mark.parametrize("layout", ["tp2", "pp2"])
+def test_micro_batches_of_other_shapes_in_a_replica_are_named(
+    ranks: Ranks, configure: Configure, rows: TensorDict, layout: str
+) -> None:
+    """A rank that plans for itself would broadcast other rows into the same collective."""
+    config = configure("tiny_llama_copy", layout, "policy.packing.mode=none")
+    group = ranks(2)
+    group.all(PolicyWorker.build, config)
+    with pytest.raises(
+        PlanMismatch, match=r"rank 1 runs micro-batches of other shapes than rank 0"
+    ):
+        group.each(PolicyWorker.train, [(rows, {}, 2, None, 2), (rows, {}, 2, None, 4)])
+    assert LegacyPolicy(group, config).train(rows)[0]["grad_norm"] > 0
+
+
 def test_micro_batches_of_another_number_are_named(
     ranks: Ranks, configure: Configure, rows: TensorDict
 ) -> None:
@@ -130,6 +165,32 @@ def test_micro_batches_of_another_width_are_named(
         group.each(PolicyWorker.train, [(rows[:8], {}, 1), (narrow, {}, 1)])
 
 
+@pytest.mark.parametrize("layout", ["tp2", "dp2"])
+def test_packed_rows_that_do_not_fit_into_their_plan_are_named(
+    ranks: Ranks, configure: Configure, rows: TensorDict, layout: str
+) -> None:
+    """Rank 1 gets rows without the driver's plan: their last tokens would be left out."""
+    config = configure("tiny_llama_copy", layout, "policy.packing.mode=sequence_packing")
+    group = ranks(2)
+    group.all(PolicyWorker.build, config)
+    one = rows[:1].clone()
+    fits = {
+        "elem_counts_per_gb": [1],
+        "micro_batch_indices": [[(0, 1)]],
+        "micro_batch_lengths": [[WIDTH]],
+    }
+    two = rows[:2].clone()
+    calls = [
+        actor.logprobs.remote(given, packing)
+        for actor, given, packing in zip(group._actors, (one, two), (fits, {}), strict=True)
+    ]
+    with pytest.raises(RankFailed, match=r"rank 1: PlanMismatch: expected rows 0 to 1 to fit"):
+        ray_api.get(calls[0], timeout=60)
+    with pytest.raises(PlanMismatch, match="make the plan on the driver"):
+        ray_api.get(calls[1], timeout=60)
+    assert LegacyPolicy(group, config).train(rows)[0]["grad_norm"] > 0
+
+
 def test_a_rank_that_fails_in_a_pass_fails_all_within_the_timeout(
     rank_class: type[Any], configure: Configure, rows: TensorDict
 ) -> None:
@@ -160,6 +221,9 @@ def test_what_the_ranks_or_the_model_do_not_allow(ranks: Ranks, configure: Confi
     )
     assert "no experts" in refused("tiny_llama_copy", "ep2")
     assert "sequence_parallel: true" in refused("tiny_moe_copy", "tp2")
+    assert "one part of the model per rank; got 2" in refused(
+        "tiny_llama_copy", "pp2", "policy.megatron_cfg.virtual_pipeline_model_parallel_size=2"
+    )
 
 
 def test_one_rank_writes_where_there_is_no_replica_group(

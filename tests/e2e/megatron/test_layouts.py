@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlconform.contract import ConfigError
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.models import load_model
 from rlconform.grpo.workers.policy_worker import PolicyWorker
@@ -25,6 +26,7 @@ SUMS = 1e-4
 
 LLAMA = ("tp2", "tp2 sp", "pp2", "dp2", "dp2 zero", "tp2 dp2")
 MOE = (
+    "dp2",
     "pp2",
     "ep2",
     "ep2 zero",
@@ -84,6 +86,43 @@ def test_dynamic_batches_too(
     mode = "policy.packing.mode=dynamic_batching"
     got = updated(2, configure(model, "pp2", mode))
     check(got, updated(1, configure(model, "torch", mode)))
+
+
+@pytest.fixture
+def split_context(
+    ranks: Callable[[int], WorkerGroup],
+    world_of: Callable[[str], int],
+    layout: str,
+    rank_class: Any,
+) -> Iterator[None]:
+    """Lets the ranks of the layout split rows, which needs Transformer Engine otherwise."""
+    group = ranks(world_of(layout))
+    group.all(rank_class.split_context, True)
+    yield
+    group.all(rank_class.split_context, False)
+
+
+@pytest.mark.usefixtures("split_context")
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [("tiny_llama_copy", "cp2"), ("tiny_llama_copy", "tp2 cp2"), ("tiny_moe_copy", "cp2 ep2")],
+)
+def test_parts_of_rows_compute_what_whole_rows_do(
+    configure: Callable[..., MasterConfig],
+    updated: Callable[..., Any],
+    world_of: Callable[[str], int],
+    model: str,
+    layout: str,
+) -> None:
+    got = updated(world_of(layout), configure(model, layout))
+    check(got, updated(1, configure(model, "torch")))
+
+
+def test_parts_of_rows_need_transformer_engine(
+    configure: Callable[..., MasterConfig], ranks: Callable[[int], WorkerGroup]
+) -> None:
+    with pytest.raises(ConfigError, match="context_parallel_size 2 needs Transformer Engine"):
+        ranks(2).all(PolicyWorker.build, configure("tiny_llama_copy", "cp2"))
 
 
 @pytest.mark.parametrize(

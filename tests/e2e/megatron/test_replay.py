@@ -68,7 +68,15 @@ def through(owner: DataPlaneClient, attach: Attach) -> Through:
     return run
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize(
+    ("plane_name", "packing"),
+    [
+        ("ray_store", "none"),
+        ("ray_store", "sequence_packing"),
+        ("transfer_queue/simple", "sequence_packing"),
+    ],
+    indirect=["plane_name"],
+)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_replayed_run_is_the_run_in_memory(
     groups: Groups,

@@ -12,6 +12,9 @@ from rlconform.grpo.actors import RunActors
 from rlconform.grpo.compare_runs import TrainingRecord, differences, run_to_end
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.plane_traffic import Attach
+from rlconform.grpo.router_replay.check import check_trace
+from rlconform.grpo.router_replay.trace import TRACE_VARIABLE
+from rlconform.grpo.router_replay.trace_records import read_trace
 from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
@@ -21,13 +24,23 @@ pytestmark = pytest.mark.timeout(600)
 Groups = Callable[[int], RunActors]
 Configure = Callable[..., MasterConfig]
 
+PLANES = ("ray_store", "transfer_queue/simple")
+LLAMA, MOE = "tiny_llama_copy", "tiny_moe_copy"
+#: With experts Megatron needs sequence parallelism beside tensor parallelism.
 CASES = [
-    ("tiny_llama_copy", "tp2", "none"),
-    ("tiny_llama_copy", "tp2 leader", "sequence_packing"),
-    ("tiny_llama_copy", "tp2 sp dp2", "dynamic_batching"),
-    ("tiny_moe_copy", "pp2", "none"),
-    ("tiny_moe_copy", "ep2", "sequence_packing"),
-    ("tiny_moe_copy", "tp2 sp ep2", "none"),
+    (LLAMA, "tp2", "none"),
+    (LLAMA, "tp2 leader", "sequence_packing"),
+    (LLAMA, "tp2 sp", "none"),
+    (LLAMA, "pp2", "sequence_packing"),
+    (LLAMA, "dp2", "none"),
+    (LLAMA, "tp2 dp2", "none"),
+    (LLAMA, "tp2 sp dp2", "dynamic_batching"),
+    (MOE, "tp2 sp", "sequence_packing"),
+    (MOE, "pp2", "none"),
+    (MOE, "ep2", "sequence_packing"),
+    (MOE, "dp2", "dynamic_batching"),
+    (MOE, "tp2 sp ep2", "none"),
+    (MOE, "tp2 sp dp2", "none"),
 ]
 
 
@@ -42,7 +55,7 @@ def through_plane(
         trainer.shutdown()
 
 
-@pytest.mark.parametrize("plane_name", ["ray_store", "transfer_queue/simple"], indirect=True)
+@pytest.mark.parametrize("plane_name", PLANES, indirect=True)
 @pytest.mark.parametrize(("model", "layout", "packing"), CASES)
 def test_a_run_through_the_plane_is_the_run_in_memory(
     groups: Groups,
@@ -64,6 +77,44 @@ def test_a_run_through_the_plane_is_the_run_in_memory(
     # Runs that learn nothing would be equal too.
     assert len(through.reports) == steps
     assert sum(norm > 0 for norm in through.series("train/grad_norm")) > 0
+
+
+@pytest.mark.parametrize("model", [LLAMA, MOE])
+def test_the_first_update_is_that_of_the_torch_worker(
+    groups: Groups, configure: Configure, model: str
+) -> None:
+    """On rows that an engine sampled, with pad tokens among them."""
+    steps = "grpo.max_num_steps=1"
+    of_torch, run = (
+        run_to_end(LegacyTrainer(configure(model, layout, steps, "cluster.dp_size=1"), groups(1)))
+        for layout in ("torch", "dp2")
+    )
+    for name in ("train/reward", "train/loss", "train/grad_norm"):
+        assert run.series(name) == pytest.approx(of_torch.series(name), rel=1e-4, abs=1e-6)
+    assert run.series("train/grad_norm")[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"), [(LLAMA, "tp2"), (LLAMA, "dp2 zero"), (MOE, "ep2"), (MOE, "pp2")]
+)
+def test_a_run_in_bfloat16_is_the_run_in_memory(
+    groups: Groups,
+    configure: Configure,
+    owner: DataPlaneClient,
+    attach: Attach,
+    model: str,
+    layout: str,
+) -> None:
+    precision = "policy.precision=bfloat16"
+    config = configure(model, layout, precision, "grpo.max_num_steps=2")
+    in_memory = run_to_end(LegacyTrainer(config, groups(2)))
+    run = through_plane(groups(2), config, owner, attach)
+    assert differences(in_memory, run) == []
+    assert max(run.series("train/grad_norm")) > 0
+    of_torch = run_to_end(LegacyTrainer(configure(model, "torch", precision), groups(2)))
+    # the first step's rows are of equal weights, which round to 3 digits
+    assert run.series("train/reward")[0] == of_torch.series("train/reward")[0]
+    assert run.series("train/loss")[0] == pytest.approx(of_torch.series("train/loss")[0], abs=0.02)
 
 
 @pytest.mark.smoke
@@ -103,16 +154,46 @@ def test_two_steps_a_checkpoint_and_one_more_are_three(
     assert differences(whole, resumed) == []
 
 
-def test_an_asynchronous_run_ends(
-    groups: Groups, configure: Configure, owner: DataPlaneClient, attach: Attach
+@pytest.mark.parametrize("plane_name", PLANES, indirect=True)
+@pytest.mark.parametrize(
+    ("layout", "model", "replay"),
+    [
+        ("tp2", "tiny-llama", False),
+        ("tp2 sp", "tiny-qwen3-moe", False),
+        ("tp2 sp", "tiny-qwen3-moe", True),
+    ],
+    ids=["llama", "MoE, free", "MoE, replayed"],
+)
+def test_an_asynchronous_run_is_one_version_behind(
+    groups: Groups,
+    configure: Configure,
+    owner: DataPlaneClient,
+    attach: Attach,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    model: str,
+    replay: bool,
 ) -> None:
-    """At a staleness of one version, on two tensor-parallel ranks."""
+    """With replay, training uses the experts of the weights before; the trace proves which."""
+    steps = 4
     ahead = (
+        "async_rl.sampler={name: in_order, max_lookahead_versions: 1}",
         "async_rl.max_inflight_prompts=4",
         "async_rl.min_groups_for_streaming_train=2",
         "policy.train_global_batch_size=null",
+        f"policy.model_name={model}",
+        f"policy.router_replay.enabled={replay}",
+        f"grpo.max_num_steps={steps}",
     )
-    config = configure("tiny_llama_copy_async", "tp2", *ahead, "grpo.max_num_steps=3")
-    record = through_plane(groups(2), config, owner, attach)
-    assert [report.step for report in record.reports] == [1, 2, 3]
-    assert any(norm > 0 for norm in record.series("train/grad_norm"))
+    config = configure("tiny_llama_copy_async", layout, *ahead)
+    if replay:
+        monkeypatch.setenv(TRACE_VARIABLE, str(tmp_path))
+    run = through_plane(groups(2), config, owner, attach)
+    assert [report.step for report in run.reports] == [*range(1, steps + 1)]
+    assert max(run.series("staleness/total/max")) == 1
+    assert any(norm > 0 for norm in run.series("train/grad_norm"))
+    if replay:
+        verdict = check_trace(read_trace(tmp_path))
+        assert verdict.failures == ()
+        assert verdict.rows == steps * config.grpo.rows_per_step

@@ -26,7 +26,12 @@ from rlconform.grpo.config import MasterConfig, SchedulerConfig, load_config
 from rlconform.grpo.models.tiny import VOCABULARY
 from rlconform.grpo.workers.checkpoint import load_policy, save_policy
 from rlconform.grpo.workers.data_parallel import clip_gradients, sum_over_ranks
-from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches, slice_microbatch
+from rlconform.grpo.workers.microbatches import (
+    TokenSpan,
+    plan_microbatches,
+    plan_misfit,
+    slice_microbatch,
+)
 from rlconform.grpo.workers.optimizer import learning_rate_factor
 from rlconform.grpo.workers.policy_model import PolicyModel
 from rlconform.plane.sharding import plan_shards
@@ -117,6 +122,18 @@ def test_a_plan_of_other_rows_is_refused() -> None:
         plan_microbatches(4, 9, packing, n_batches=1, microbatch_rows=1)
     with pytest.raises(ValueError, match="divide"):
         plan_microbatches(5, 9, {}, n_batches=2, microbatch_rows=1)
+
+
+def test_rows_that_do_not_fit_into_their_plan_are_named() -> None:
+    lengths, plan = [3, 5, 4], [[TokenSpan(0, 2, 8)], [TokenSpan(2, 3, 4)]]
+    assert plan_misfit(lengths, plan, "packed", 1) == ""
+    assert plan_misfit(lengths, plan, "padded", 1) == ""
+    assert "rows 0 to 1 to fit into their planned 8 tokens; got 10, packed" in plan_misfit(
+        lengths, plan, "packed", 2
+    )
+    assert "rows 2 to 2 to fit into their planned 3 tokens; got 4, padded" in plan_misfit(
+        lengths, [[TokenSpan(2, 3, 3)]], "padded", 1
+    )
 
 
 @pytest.mark.parametrize(("layout", "width"), [("padded", 7), ("packed", 6)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,6 +17,7 @@ from rlconform.launch.gates import (
     events_gate,
     metric_gates,
     parity_gates,
+    r3_gate,
     read_log,
     steps_gate,
     throughput_gate,
@@ -27,6 +28,9 @@ from rlconform.launch.judge import judge_job, write_verdict
 from rlconform.launch.recipes import load_recipe
 from rlconform.launch.sites import Site
 from rlconform.launch.slurm import JobStatus
+from tests.unit.check_run.log_builder import write_files
+from tests.unit.check_run.small_log import Log
+from tests.unit.grpo.router_replay.test_check_r3 import hashes, replayed, right
 
 NAME = "grpo-llama3.1-8b-instruct-2n8g-fsdp2-ray_store-tiny"
 
@@ -87,6 +91,62 @@ def test_gates_without_metrics_never_ran(tmp_path: Path) -> None:
 def test_events_that_do_not_exist_are_no_pass(tmp_path: Path) -> None:
     (verdict,) = events_gate(tmp_path / "events")
     assert verdict.outcome is GateOutcome.NOT_RUN
+
+
+def events_in(folder: Path, version: int | None, finished: bool = True) -> Path:
+    """Write the events of a run of one group, trained on at a version."""
+    log = Log()
+    log.generate("a")
+    log.train("a", 0, version)
+    if finished:
+        log.finish()
+    folder.mkdir()
+    write_files(log.records, folder)
+    return folder
+
+
+def test_each_rule_over_the_events_is_a_gate(tmp_path: Path) -> None:
+    good = events_gate(events_in(tmp_path / "good", 0))
+    assert len(good) > 5
+    stale = {one.gate: one for one in events_gate(events_in(tmp_path / "stale", 7))}
+    broken = {gate: one.message for gate, one in stale.items() if not one.passed}
+    assert broken.keys() - {one.gate for one in good if not one.passed}
+    assert all(gate.startswith("check-run: ") for gate in broken)
+
+
+def test_events_that_say_too_little_are_no_pass(tmp_path: Path) -> None:
+    verdicts = events_gate(events_in(tmp_path / "cut", 0, finished=False))
+    messages = [one.message for one in verdicts if one.outcome is GateOutcome.FAIL]
+    assert messages
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "events.jsonl").write_text("no JSON\n")
+    (broken,) = events_gate(tmp_path / "broken")
+    assert broken.outcome is GateOutcome.NOT_RUN
+
+
+def test_the_trace_of_router_replay(tmp_path: Path) -> None:
+    folder = tmp_path / "r3"
+    missing = r3_gate(folder)
+    assert missing.outcome is GateOutcome.NOT_RUN
+    assert "there is none" in missing.message
+    folder.mkdir()
+    trace = folder / "r3-0.jsonl"
+
+    def judged(lines: Sequence[str]) -> tuple[GateOutcome, str]:
+        trace.write_text("".join(f"{line}\n" for line in lines))
+        verdict = r3_gate(folder)
+        return verdict.outcome, verdict.message
+
+    lines = [record.model_dump_json() for record in right()]
+    assert judged(lines) == (GateOutcome.PASS, "5 tokens of 1 rows were replayed")
+    other = [*lines[:2], replayed(hashes(seed=1)).model_dump_json(), *lines[3:]]
+    outcome, message = judged(other)
+    assert outcome is GateOutcome.FAIL
+    assert "expected" in message
+    outcome, message = judged(lines[:1])
+    assert outcome is GateOutcome.FAIL
+    assert "the trace proves nothing" in message
+    assert judged([*lines, "{"])[0] is GateOutcome.NOT_RUN
 
 
 PARITY = ParityGate(steps=2, metrics=["train/reward"], rel_tol=1e-3)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from rlconform.contract import ConfigError
 from rlconform.launch.names import RecipeName, parse_name
 from rlconform.launch.recipes import all_recipes, families, load_recipe, recipe_tree
 from rlconform.launch.suites import (
@@ -23,27 +22,12 @@ from rlconform.launch.suites import (
 
 RECIPES = all_recipes()
 FULL = [str(name) for name in RECIPES if not name.tiny]
-#: By word of a name, a key that the workers don't support yet, and how the recipe is validated
-#: without it: all other keys must be right.
-REFUSED = {
-    "cp2": ("context_parallel_size", "policy.megatron_cfg.context_parallel_size=1"),
-    "r3": ("router_replay.enabled needs", "policy.router_replay.enabled=false"),
-}
 
 
 @cache
 def values(name: RecipeName) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(recipe_tree(name), resolve=True)
     return plain
-
-
-def refusal_of(name: RecipeName) -> str:
-    """Why the recipe's values are refused; empty if they are not."""
-    try:
-        load_recipe(str(name))
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def gpu_hours(name: str) -> float:
@@ -65,11 +49,7 @@ def test_sizes_multiply_out(name: RecipeName) -> None:
 
 @pytest.mark.parametrize("name", RECIPES, ids=str)
 def test_every_recipe_validates(name: RecipeName) -> None:
-    refusal, without = refusal_of(name), []
-    for word, (key, override) in REFUSED.items():
-        if word in name.family.split("-") and key in refusal:
-            without.append(override)
-    recipe = load_recipe(str(name), without)
+    recipe = load_recipe(str(name))
     assert recipe.config.grpo.max_num_steps == recipe.steps
     assert recipe.job.nodes == name.nodes
 

@@ -30,6 +30,7 @@ KINDS = {
     ChangeKind.BROKEN: "fail",
     ChangeKind.LOST: "unsure",
     ChangeKind.REPAIRED: "pass",
+    ChangeKind.NEW: "none",
     ChangeKind.OTHER: "none",
 }
 _PACKAGE = "rlconform.certify.report.page"
@@ -83,7 +84,7 @@ def diff_sentence(diff: ReportDiff) -> str:
     """Return the comparison in one sentence."""
     counts = [
         f"{sum(change.kind is kind for change in diff.changes)} {kind}"
-        for kind in (ChangeKind.BROKEN, ChangeKind.LOST, ChangeKind.REPAIRED)
+        for kind in (ChangeKind.BROKEN, ChangeKind.LOST, ChangeKind.REPAIRED, ChangeKind.NEW)
         if any(change.kind is kind for change in diff.changes)
     ]
     still = f"{len(diff.still_broken)} broken in both" if diff.still_broken else ""

@@ -2,6 +2,7 @@
 
     policy          a rank's policy, with the interface of ``workers.policy``
     passes          micro-batches through Megatron's schedules; logprobs of split vocabularies
+    context_parallel   parts of rows for context-parallel ranks
     replay          router replay of these micro-batches
     parallel        process groups; how ranks fail together; plan_check compares their plans
     model           a Hugging Face model's layers as Megatron's

@@ -6,6 +6,7 @@ compute the same. ``ConfigError`` names what a model needs and Megatron would no
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,7 +16,12 @@ from megatron.core.models.gpt.gpt_layer_specs import (
     get_gpt_layer_local_spec,
     get_gpt_layer_with_transformer_engine_spec,
 )
-from megatron.core.parallel_state import is_pipeline_first_stage, is_pipeline_last_stage
+from megatron.core.parallel_state import (
+    get_tensor_model_parallel_rank,
+    get_tensor_model_parallel_world_size,
+    is_pipeline_first_stage,
+    is_pipeline_last_stage,
+)
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_block import (
@@ -51,12 +57,30 @@ class RankNorm(nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Norm ``x`` (..., hidden_size) step by step, as transformers does.
 
-        With ``nn.RMSNorm`` on an H100 (torch 2.11) gradient norms were 2 to 1,500 times those of
-        the torch worker, with the same losses; torch's fused CUDA kernel is the suspect.
+        In bfloat16 ``nn.RMSNorm`` rounds once, after the product with the weight; this rounds
+        before it too.
         """
         wide = x.float()
         normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + (self.eps or 0.0))
         return self.weight * normed.to(x.dtype)
+
+
+def check_engine(megatron: MegatronConfig, *, has_engine: bool) -> None:
+    """Raise ``ConfigError`` for options that this process can't run.
+
+    ``has_engine`` says whether Transformer Engine is installed.
+    """
+    if megatron.context_parallel_size > 1 and not has_engine:
+        raise ConfigError(
+            f"policy.megatron_cfg.context_parallel_size {megatron.context_parallel_size} needs "
+            f"Transformer Engine, whose attention joins the parts of a row; install it, or set the "
+            f"key to 1"
+        )
+    if (megatron.virtual_pipeline_model_parallel_size or 1) > 1:
+        raise ConfigError(
+            f"policy.megatron_cfg.virtual_pipeline_model_parallel_size must be 1, one part of the "
+            f"model per rank; got {megatron.virtual_pipeline_model_parallel_size}"
+        )
 
 
 def transformer_config(
@@ -128,6 +152,7 @@ def transformer_config(
         pipeline_model_parallel_size=megatron.pipeline_model_parallel_size,
         expert_model_parallel_size=megatron.expert_model_parallel_size,
         expert_tensor_parallel_size=1,
+        context_parallel_size=megatron.context_parallel_size,
         sequence_parallel=megatron.sequence_parallel,
         variable_seq_lengths=megatron.pipeline_model_parallel_size > 1,
         moe_token_dispatcher_type="alltoall",  # tokens of an expert vary by rank and micro-batch
@@ -191,7 +216,25 @@ def build_model(hf: PreTrainedConfig, config: Any) -> Any:
             # tensor-parallel group, who run whole experts, see different tokens as well, so the
             # gradients are to be summed over them too.
             weight.allreduce = False
+    if model.pre_process and given.pad_token_id is not None:
+        words = model.embedding.word_embeddings
+        words.register_forward_hook(partial(_without_gradient, given.pad_token_id))
     return model.to(config.params_dtype)
+
+
+def _without_gradient(
+    pad_token_id: int, words: Any, inputs: tuple[Tensor, ...], output: Tensor
+) -> Tensor:
+    """Give the pad token's embedding no gradient, as transformers does; a forward hook.
+
+    An engine may sample the token, so rows can contain it. Its embedding is zero, and the norm of
+    zeros multiplies gradients by 1 / sqrt(eps), some 1000: they would outweigh all others.
+    """
+    pads = inputs[0] == pad_token_id  # (B, S), as the output
+    if words.reduce_scatter_embeddings:  # the output is this rank's part, (S, B)
+        parts = pads.T.chunk(get_tensor_model_parallel_world_size())
+        pads = parts[get_tensor_model_parallel_rank()].contiguous()  # or the result were not
+    return torch.where(pads[..., None], output.detach(), output)
 
 
 def _layers(config: Any) -> Any:

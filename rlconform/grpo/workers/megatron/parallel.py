@@ -14,6 +14,7 @@ timeout. Therefore ``agree`` comes before every pass.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -140,9 +141,24 @@ def join_groups(
 def _leave_groups() -> None:
     while _joined:
         groups = _joined.pop()
-        dist.destroy_process_group(groups.control)
-        dist.destroy_process_group(groups.replicas[groups.dp_rank])
-        parallel_state.destroy_model_parallel()
+        for group in (groups.control, groups.replicas[groups.dp_rank], *_groups_of_megatron()):
+            dist.destroy_process_group(group)
+        parallel_state.destroy_model_parallel()  # forgets them
+        gc.collect()  # a model before may be garbage that still holds them, and their threads
+
+
+def _groups_of_megatron() -> list[dist.ProcessGroup]:
+    """List the groups that ``parallel_state`` has made in this process, each once.
+
+    Each has threads and connections, which would add up over the builds of a process.
+    """
+    found: dict[int, dist.ProcessGroup] = {}
+    for value in vars(parallel_state).values():
+        values = value.values() if isinstance(value, dict) else value
+        for each in values if isinstance(value, dict | list | tuple) else [value]:
+            if isinstance(each, dist.ProcessGroup) and each is not dist.group.WORLD:
+                found[id(each)] = each
+    return list(found.values())
 
 
 def _check_places(groups: MegatronGroups) -> None:

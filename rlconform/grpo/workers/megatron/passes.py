@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
 from rlconform.grpo.config import MasterConfig, Stage
 from rlconform.grpo.models import TokenOrder
+from rlconform.grpo.workers.megatron.context_parallel import ContextParts, slots_by_rank
 from rlconform.grpo.workers.megatron.model import HAS_TRANSFORMER_ENGINE
 from rlconform.grpo.workers.megatron.plan_check import MicrobatchShape
 from rlconform.grpo.workers.microbatches import TokenSpan, slice_microbatch
@@ -34,11 +35,14 @@ from rlconform.plane.microbatches import round_up
 class ModelInput(NamedTuple):
     """What a model gets of a micro-batch of n rows.
 
-    ``ids`` are (n, W), or (1, W) with the rows laid end to end as in ``pack``.
+    ``ids`` are (n, W), or (1, W) with the rows laid end to end as in ``pack``; under context
+    parallelism the part of this rank. ``following`` are the tokens that follow them.
     """
 
     ids: Tensor
-    pack: TokenOrder | None
+    following: Tensor
+    pack: TokenOrder | None = None
+    parts: ContextParts | None = None
 
 
 class Microbatch(NamedTuple):
@@ -77,7 +81,7 @@ class MegatronPasses:
     def _packed_width(self, span: TokenSpan, stage: Stage) -> int:
         """Return the width of packed rows, which is a step's only one where ranks share it."""
         megatron, packing = self._config.policy.megatron_cfg, self._config.policy.packing
-        multiple = megatron.tensor_model_parallel_size if megatron.sequence_parallel else 1
+        multiple = megatron.width_multiple
         one_width = (
             megatron.expert_model_parallel_size > 1 or megatron.pipeline_model_parallel_size > 1
         )
@@ -168,12 +172,20 @@ class MegatronPasses:
 
     def _input(self, part: TensorDict, width: int) -> ModelInput:
         ids = part[INPUT_IDS].to(self._device)
-        if not self._packed:
-            return ModelInput(ids, None)
         counts = part[INPUT_LENGTHS].to(self._device)
-        multiple = self._config.policy.packing.sequence_length_round
-        pack = TokenOrder.of(counts, ids.shape[1], "packed", multiple, width)
-        return ModelInput(pack.arrange(ids, 0)[None], pack)
+        pack = None
+        if self._packed:
+            multiple = self._config.policy.packing.sequence_length_round
+            pack = TokenOrder.of(counts, ids.shape[1], "packed", multiple, width)
+            ids = pack.arrange(ids, 0)[None]
+        following = ids.roll(-1, dims=1)  # the output at token i predicts token i + 1
+        ranks = self._config.policy.megatron_cfg.context_parallel_size
+        if ranks == 1:
+            return ModelInput(ids, following, pack)
+        order = pack or TokenOrder.of(counts, ids.shape[1], "padded")
+        group = parallel_state.get_context_parallel_group()
+        parts = ContextParts(slots_by_rank(order, ranks), group)
+        return ModelInput(parts.own(ids), parts.own(following), pack, parts)
 
     def _attention(self, pack: TokenOrder | None) -> tuple[Tensor | None, Any]:
         """Return the mask, True where hidden, or the row boundaries for Transformer Engine.
@@ -198,11 +210,13 @@ class MegatronPasses:
     def _picked(self, logits: Tensor, part: TensorDict, given: ModelInput) -> Tensor:
         """Return (n, T) logprobs of the rows' tokens; each rank has a part of the vocabulary."""
         scaled = self._only_vocabulary(logits.float() / self._config.generation.temperature)
-        following = given.ids.roll(-1, dims=1)  # the output at token i predicts token i + 1
-        picked = -vocab_parallel_cross_entropy(scaled.contiguous(), following)[:, :-1]
+        picked = -vocab_parallel_cross_entropy(scaled.contiguous(), given.following)
+        if given.parts is not None:
+            picked = given.parts.whole(picked)
+        picked = picked[:, :-1]
         if given.pack is not None:
             return given.pack.scatter(picked[0], part[INPUT_IDS].shape)
-        valid = torch.arange(given.ids.shape[1], device=self._device)
+        valid = torch.arange(part[INPUT_IDS].shape[1], device=self._device)
         counts = part[INPUT_LENGTHS].to(self._device)
         return torch.where(valid < counts[:, None], nn.functional.pad(picked, (1, 0)), 0)
 

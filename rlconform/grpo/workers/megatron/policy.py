@@ -28,7 +28,12 @@ from rlconform.grpo.models import load_model_config
 from rlconform.grpo.models.load import DTYPES
 from rlconform.grpo.workers.flops import ModelFlops
 from rlconform.grpo.workers.megatron.checkpoint import load_rank, save_rank
-from rlconform.grpo.workers.megatron.model import build_model, transformer_config
+from rlconform.grpo.workers.megatron.model import (
+    HAS_TRANSFORMER_ENGINE,
+    build_model,
+    check_engine,
+    transformer_config,
+)
 from rlconform.grpo.workers.megatron.optimizer import (
     build_megatron_optimizer,
     update_weights,
@@ -46,7 +51,7 @@ from rlconform.grpo.workers.megatron.plan_check import RankPlan, plan_difference
 from rlconform.grpo.workers.megatron.replay import MegatronReplay, prepare_replay
 from rlconform.grpo.workers.megatron.weight_map import ModelSizes, WeightMap
 from rlconform.grpo.workers.megatron.weights import gather_weights, load_weights, open_weights
-from rlconform.grpo.workers.microbatches import TokenSpan
+from rlconform.grpo.workers.microbatches import TokenSpan, plan_misfit
 from rlconform.grpo.workers.optimizer import learning_rate_factor
 from rlconform.grpo.workers.policy import RankPolicy
 from rlconform.grpo.workers.rank_layout import RankLayout
@@ -67,6 +72,7 @@ class MegatronPolicy(RankPolicy):
         hf = load_model_config(policy.model_name)
         self._dtype = DTYPES[policy.precision]
         megatron, replays = policy.megatron_cfg, policy.router_replay.enabled
+        check_engine(megatron, has_engine=HAS_TRANSFORMER_ENGINE)
         sizes = transformer_config(hf, megatron, self._dtype, device, replay=replays)
         route_format = prepare_replay(sizes, megatron) if replays else None
         self._groups = join_groups(layout, megatron, config.cluster.timeout_s, config.grpo.seed)
@@ -169,7 +175,12 @@ class MegatronPolicy(RankPolicy):
         microbatch_rows: int,
         stage: Stage,
     ) -> list[list[TokenSpan]]:
-        """Read the driver's plan; ``PlanMismatch`` on all ranks if their plans don't fit."""
+        """Read the driver's plan.
+
+        Raises:
+            PlanMismatch: The ranks' plans don't fit together, on all ranks; or a plan doesn't fit
+                this rank's rows, where the other ranks raise ``RankFailed``.
+        """
         shared = self._config.policy.megatron_cfg.expert_model_parallel_size > 1
 
         def describe(plan: list[list[TokenSpan]]) -> RankPlan:
@@ -182,9 +193,13 @@ class MegatronPolicy(RankPolicy):
                 raise PlanMismatch(difference)
 
         def make() -> list[list[TokenSpan]]:
-            return super(MegatronPolicy, self)._plan(
+            plan = super(MegatronPolicy, self)._plan(
                 rows, packing, n_batches, microbatch_rows, stage
             )
+            multiple = self._config.policy.packing.sequence_length_round
+            if misfit := plan_misfit(rows[INPUT_LENGTHS].tolist(), plan, self._layout, multiple):
+                raise PlanMismatch(misfit)
+            return plan
 
         return self._groups.agree(make, describe, check)
 

@@ -45,6 +45,11 @@ def prepare_replay(config: Any, megatron: MegatronConfig) -> RouteFormat:
             "policy.router_replay needs a Qwen3-MoE model: this one has no routers; set "
             "policy.router_replay.enabled: false"
         )
+    if megatron.context_parallel_size > 1:
+        raise ConfigError(
+            "policy.router_replay: expected policy.megatron_cfg.context_parallel_size 1, as routes "
+            f"aren't split over ranks; got {megatron.context_parallel_size}"
+        )
     check_megatron_config(config, megatron.virtual_pipeline_model_parallel_size)
     RouterReplay.clear_global_router_replay_instances()
     return RouteFormat(config.num_layers, config.moe_router_topk, config.num_moe_experts)

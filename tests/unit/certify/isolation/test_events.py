@@ -14,6 +14,7 @@ from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
 
 #: A value for each type of field.
 VALUES: dict[str, Any] = {
+    "list[str]": ["n1", "n2"],
     "int": 3,
     "int | None": None,
     "float": 0.5,

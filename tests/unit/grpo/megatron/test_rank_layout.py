@@ -73,8 +73,7 @@ def test_who_fetches(policy: Any, layout: RankLayout, leader: bool) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["context_parallel_size=2"], "context_parallel_size must be 1"),
-        (["virtual_pipeline_model_parallel_size=2"], "virtual_pipeline_model_parallel_size"),
+        (["context_parallel_size=2"], "make_sequence_length_divisible_by to be a multiple of 4"),
         (["sequence_parallel=true"], "tensor_model_parallel_size above 1"),
         (["sequence_parallel=true", "tensor_model_parallel_size=2"], "a multiple of"),
     ],
