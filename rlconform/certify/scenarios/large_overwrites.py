@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rlconform.certify.assertions.expect import expect
+from rlconform.certify.assertions.expect import expect, rows_in
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 
@@ -50,8 +50,8 @@ def expect_no_torn_read(writer: PartitionUnderTest, reader: PartitionUnderTest) 
     while not over:
         over = writing.finished.is_set()
         batch = reader.get(IDS, "x", "y", "z")
-        ends = [batch[name][:, [0, -1]] for name in ("x", "y")]
-        rows = torch.cat([*ends, batch["z"][:, None]], dim=1).tolist()
-        torn = {i: row for i, row in zip(IDS, rows, strict=True) if len(set(row)) > 1}
+        columns = zip(*(rows_in(batch, name) for name in ("x", "y", "z")), strict=True)
+        seen = [[int(x[0]), int(x[-1]), int(y[0]), int(y[-1]), int(z)] for x, y, z in columns]
+        torn = {i: values for i, values in zip(IDS, seen, strict=True) if len(set(values)) > 1}
         expect(not torn, "x, y and z of each row of one put", torn)
     writing.result(reader.call_s)
