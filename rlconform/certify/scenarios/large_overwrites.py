@@ -8,6 +8,7 @@ check's thread   BackgroundCall(write) ──▶ puts x, y (large) and z (small)
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ def expect_no_torn_read(writer: PartitionUnderTest, reader: PartitionUnderTest) 
     """Expect each read beside the writer to return the columns of one put."""
 
     def put(version: int) -> None:
-        columns = {
+        columns: dict[str, Any] = {
             "x": torch.full((len(IDS), WIDE), version, dtype=torch.int32),
             "y": torch.full((len(IDS), WIDE), version, dtype=torch.int32),
             "z": torch.full((len(IDS),), version),
