@@ -19,6 +19,10 @@ from rlconform.mutants.ray_store.mutant import STARTING, durability_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
+#: Seconds that a remote store takes to receive a put; most of a put is in them.
+SENDING_S = 0.02
+
+
 class ReservingController(Controller):
     """Keeps the ids that a put has reserved until its commit."""
 
@@ -53,6 +57,7 @@ class PutReservationNeverExpires(RayStoreClient):
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
         self._connection.call("reserve", partition_id, sample_ids)
+        time.sleep(SENDING_S)
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
