@@ -18,6 +18,7 @@ from rlconform.cli import app, main
 TYPED = [
     ("nothing", "No such command 'nothing'; see rlconform --help"),
     ("certif", "Did you mean 'certify'"),
+    ("size nothing", "nothing"),
     ("soak nothing", "unknown target 'nothing'"),
     ("new-adapter 1x", "expected a name of letters, digits, - and _"),
     ("new-adapter acme --out text", "expected a new or empty folder; got text"),

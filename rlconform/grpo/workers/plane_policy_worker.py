@@ -107,9 +107,8 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
 
         If the writer fails, the ranks that would go on without it fail too.
         """
-        receipt = self.policy.together(
-            lambda: super(PlanePolicyWorker, self).write_back(meta, field, values)
-        )
+        write = super().write_back
+        receipt = self.policy.together(lambda: write(meta, field, values))
         if receipt is not None and self._trace is not None:
             self._trace.wrote(field, meta.sample_ids)
         return receipt

@@ -18,7 +18,6 @@ from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import STARTING, durability_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
-
 #: Seconds that a remote store takes to receive a put; most of a put is in them.
 SENDING_S = 0.02
 
@@ -46,7 +45,7 @@ class ReservingController(Controller):
 class PutReservationNeverExpires(RayStoreClient):
     """Reserves the ids of a put before its bytes are sent, and frees them at the commit only.
 
-    The ids of a producer that dies in between can never be put again.
+    The ids of a producer that dies in between can never be put again (MC-01).
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
@@ -63,7 +62,7 @@ class PutReservationNeverExpires(RayStoreClient):
 
 @durability_mutant("FAULT-02", evidence="wrong-row", may_fail="FAULT-03 FAULT-05 FAULT-06")
 class GetZerosFromDeadStorage(RayStoreClient):
-    """Answers a read with empty rows when the process that holds them is dead."""
+    """Answers a read with empty rows when the process that holds them is dead (TQ-16)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         try:

@@ -152,7 +152,7 @@ def test_an_unknown_key_is_named_without_a_wild_guess() -> None:
     "cfg", [{}, {"grpo": {}}, {"data_plane": None}, {"data_plane": [1]}, [MEMORY], None, "memory"]
 )
 def test_without_a_block_there_is_nothing_to_read(cfg: Any) -> None:
-    with pytest.raises(ConfigError, match=r"no data_plane block|not a mapping"):
+    with pytest.raises(ConfigError, match=r"expected a data_plane block|not a mapping"):
         parse_data_plane(cfg)
 
 
@@ -169,10 +169,10 @@ def test_a_file_is_read(tmp_path: Path, indent: str) -> None:
         ("enabled: [", "line"),
         ("enabled: true\nenabled: false", "line 2"),
         ("\ttabs: 1", "line 1"),
-        ("", "no data_plane block"),
+        ("", "expected a data_plane block"),
         ("- enabled", "not a mapping"),
         ("7", "not a mapping"),
-        ("memory", "no data_plane block|not a mapping|no key"),
+        ("memory", "expected a data_plane block"),
         ("enabled: true\nimpl: ${nowhere}", "impl.*nowhere"),
         ("enabled: true\nimpl: ???", "impl"),
         ("enabled: true\nimpl: memory\nstorage_capacity: 1.5", "storage_capacity is 1.5"),

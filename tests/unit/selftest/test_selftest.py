@@ -250,7 +250,7 @@ def test_the_table_for_the_docs_has_a_line_for_each_requirement(
 
 #: Ids of field failures, in the form used in a mutant's docstring.
 FAILURE = re.compile(r"\b[A-Z]{2}-\d{2}\b")
-#: Field failures that no plane can show, or that only cause a warning.
+#: Field failures that no plane can show, that only cause a warning, or that no mutant plays.
 NOBODY_PLAYS = {
     "NR-10": "an answer that the contract allows; what reads it has to cope, and the kit's does",
     "NR-20": "an error of another type is a warning",
@@ -262,6 +262,10 @@ NOBODY_PLAYS = {
     "AR-08": "the kit splits the rows",
     "MC-03": "it takes two hosts' addresses to be one's",
     "MC-15": "it takes a CUDA device",
+    "MC-06": "it takes rows of more than 4 GiB",
+    "MC-07": "it takes a plane over TCP, and FAULT-06 is a SHOULD",
+    "TQ-15": "the mutant of its check loses reads, not a clear",
+    "TQ-17": "the mutant of its check loses a late answer, not a lease",
 }
 
 
