@@ -12,6 +12,8 @@ import pytest
 
 #: The plugin of the checks. It imports torch.
 CHECKS_PLUGIN = "rlconform.certify.plugin.plugin"
+#: ``rlconform.contract.LEVELS``, not imported from there: this module imports pytest alone.
+LEVELS = ("unit", "functional", "e2e", "durability")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--rlconform-level",
         default=None,
-        choices=("unit", "functional", "e2e"),
+        choices=LEVELS,
         help="default: the level that the target declares",
     )
     group.addoption("--rlconform-seed", type=int, default=0, help="start of the generated examples")

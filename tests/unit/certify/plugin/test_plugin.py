@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from rlconform import pytest_plugin
 from rlconform._resources import resource_dir
+from rlconform.contract import LEVELS
 
 
 def run(*selected: str) -> subprocess.CompletedProcess[str]:
@@ -40,3 +42,7 @@ def test_one_check_needs_no_other_process() -> None:
     done = run("-k", "test_partitions_share_no_schema")
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
     assert "1 passed" in done.stdout
+
+
+def test_the_plugin_that_imports_nothing_knows_the_levels() -> None:
+    assert pytest_plugin.LEVELS == LEVELS
