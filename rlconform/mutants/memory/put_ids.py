@@ -69,7 +69,7 @@ def _read_by_name(read: MethodCall, name_of: Callable[[str], str]) -> Any:
 name_mutant = applied(get_samples_mutant, _read_by_name, plane=KnowsLastPuts)
 
 
-@name_mutant("PUT-20", evidence="row 4 of 'x'")
+@name_mutant("PUT-20", evidence="of 'x'")
 def PutIdsUnicodeNormalized(sample_id: str) -> str:
     """Normalizes ids to NFC, so two ids with the same composed form are one row."""
     return unicodedata.normalize("NFC", sample_id)
