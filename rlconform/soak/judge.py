@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from rlconform.certify.durability.cost_growth import Trend, growth
+from rlconform.certify.durability.fault_verdict import DurabilityAnswer
 from rlconform.soak.ledger import SoakLedger
 from rlconform.soak.samples import ProcessSeries
 
@@ -22,14 +22,6 @@ FREE_BYTES, FREE_DESCRIPTORS, FREE_SHARE = 64 << 20, 24, 0.10
 STEADY = 0.7
 #: Seconds of a run from which slopes say something, and rows from which there was load.
 LEAST_S, LEAST_ROWS = 30.0, 500
-
-
-class SoakAnswer(StrEnum):
-    """What a soak run shows of the plane."""
-
-    PASS = "pass"
-    FAIL = "fail"
-    INDETERMINATE = "indeterminate"
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class ProcessJudgement:
 class SoakVerdict:
     """The answer and its reasons, and the judgement of each process."""
 
-    answer: SoakAnswer
+    answer: DurabilityAnswer
     reasons: list[str]
     processes: list[ProcessJudgement] = field(default_factory=list)
 
@@ -64,7 +56,7 @@ def judge_soak(
     failures += [one.text for one in judged if one and one.leaks]
     whole = [one for one in judged if one]
     if failures:
-        return SoakVerdict(SoakAnswer.FAIL, failures, whole)
+        return SoakVerdict(DurabilityAnswer.FAIL, failures, whole)
     unsure = list(notes)
     if seconds < LEAST_S:
         unsure.append(f"{seconds:.0f} s are too short to judge slopes: at least {LEAST_S:g}")
@@ -76,9 +68,9 @@ def judge_soak(
         if one is None
     ]
     if unsure:
-        return SoakVerdict(SoakAnswer.INDETERMINATE, unsure, whole)
+        return SoakVerdict(DurabilityAnswer.INDETERMINATE, unsure, whole)
     text = f"{ledger.delivered:,} rows, each delivered once with its bytes; no process leaks"
-    return SoakVerdict(SoakAnswer.PASS, [text], whole)
+    return SoakVerdict(DurabilityAnswer.PASS, [text], whole)
 
 
 def judge_process(series: ProcessSeries) -> ProcessJudgement | None:

@@ -20,8 +20,8 @@ from rlconform.certify.durability.nemeses import ProcessFault
 from rlconform.certify.recording.recorder import Skipped
 
 
-class FaultAnswer(StrEnum):
-    """What a run with faults shows of the plane."""
+class DurabilityAnswer(StrEnum):
+    """What a run with faults, or under load, shows of the plane."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -32,7 +32,7 @@ class FaultAnswer(StrEnum):
 class FaultVerdict:
     """The answer, why, and on a failure the anomalies of the checker that found any."""
 
-    answer: FaultAnswer
+    answer: DurabilityAnswer
     reason: str
     anomalies: tuple[Anomaly, ...] = ()
     checker: str = ""
@@ -55,7 +55,7 @@ def judge_faults(
     for checker in checkers:
         if found := shortest_first(checker(history)):
             name = getattr(checker, "__name__", "")
-            return FaultVerdict(FaultAnswer.FAIL, found[0].description, tuple(found), name)
+            return FaultVerdict(DurabilityAnswer.FAIL, found[0].description, tuple(found), name)
     missed = [fault.missed for fault in faults if fault.missed]
     if not faults:
         missed = ["no fault happened"]
@@ -63,15 +63,15 @@ def judge_faults(
     heard = {op.who for op in history.operations if op.start > last and op.end is not None}
     missed += [f"{who} made no call after the last fault" for who in survivors if who not in heard]
     if missed:
-        return FaultVerdict(FaultAnswer.INDETERMINATE, "; ".join(missed))
+        return FaultVerdict(DurabilityAnswer.INDETERMINATE, "; ".join(missed))
     counts = Counter(op.outcome for op in history.operations)
     text = ", ".join(f"{counts[one]} {one}" for one in ("ok", "failed", "unknown"))
-    return FaultVerdict(FaultAnswer.PASS, f"{len(faults)} faults; calls: {text}")
+    return FaultVerdict(DurabilityAnswer.PASS, f"{len(faults)} faults; calls: {text}")
 
 
 def expect_durable(verdict: FaultVerdict, history: History) -> None:
     """Raise the history's violation on a failure, and a skip if the run decides nothing."""
-    if verdict.answer is FaultAnswer.FAIL:
+    if verdict.answer is DurabilityAnswer.FAIL:
         raise HistoryViolation(verdict.anomalies, history, "", verdict.checker)
-    if verdict.answer is FaultAnswer.INDETERMINATE:
+    if verdict.answer is DurabilityAnswer.INDETERMINATE:
         raise Indeterminate(f"indeterminate: {verdict.reason}")

@@ -76,7 +76,7 @@ class Stop:
 
     def strike(self, role: str, pid: int) -> ProcessFault:
         start = time.monotonic()
-        with _stopped(pid):
+        with held(pid):
             time.sleep(self.seconds)  # it is the fault itself: nothing is awaited
         return ProcessFault("stopped", role, pid, start, time.monotonic(), _ended(role, pid))
 
@@ -90,7 +90,7 @@ class Slow:
     def strike(self, role: str, pid: int) -> ProcessFault:
         start = time.monotonic()
         while time.monotonic() - start < self.seconds:
-            with _stopped(pid):
+            with held(pid):
                 time.sleep(_TURN_S * (1 - _SHARE))
             time.sleep(_TURN_S * _SHARE)
         return ProcessFault(
@@ -136,7 +136,8 @@ def _close_connections(pid: int) -> int:
 
 
 @contextmanager
-def _stopped(pid: int) -> Iterator[None]:
+def held(pid: int) -> Iterator[None]:
+    """Stop the process for the block, so that what is seen of it stays true meanwhile."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -144,13 +145,6 @@ def _stopped(pid: int) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-
-
-@contextmanager
-def held(pid: int) -> Iterator[None]:
-    """Stop the process for the block, so that what is seen of it stays true meanwhile."""
-    with _stopped(pid):
-        yield
 
 
 def _gone(process: psutil.Process) -> bool:

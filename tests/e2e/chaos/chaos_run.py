@@ -5,8 +5,9 @@
                                     └─ yes ─▶ the fault, until the run has ended or is too late
          ── wait: all processes of the run have ended ──▶ Observed
 
-The test waits for the run alone, and no longer than ``START_S`` and ``DEADLINE_S``. A victim is
-stopped while the test looks again, so that the moment is still there when the fault comes.
+The test waits for the run alone, and no longer than ``START_S`` and the scenario's deadline. A
+victim is stopped while the test looks again, so that the moment is still there when the fault
+comes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import psutil
 from rlconform.backends.ray_worker_server import forked_workers
 from rlconform.check_run.judge import judge_run
 from rlconform.events import LogReader
-from rlconform.events.schema import ProcessLost, ServerFailed
+from rlconform.events.schema import ProcessLost, ServerFailed, Trained
 
 from .faults import Kill, Lose, Strike
 from .run_state import LogTail, RunState
@@ -35,8 +36,9 @@ from .victims import EVENT_ROLES, Role, Victim, find_victim
 
 #: Seconds until the moment of a fault, from the start of the run; a busy machine is slow.
 START_S = 240.0
-#: Seconds from the fault to the end of the run, and then to that of its processes.
-DEADLINE_S, GONE_S = 60.0, 60.0
+#: Seconds from the end of the run to that of its processes. After a driver was killed, Ray's agents
+#: try for 60 s to reach its server, and end then.
+GONE_S = 90.0
 _LOOK_S = 0.003
 #: Generations that take long enough to be struck.
 _LONG_RESPONSES = ("generation.max_new_tokens=40", "policy.max_total_sequence_length=48")
@@ -57,15 +59,17 @@ def run_chaos(scenario: Scenario, plane: str, folder: Path) -> Observed:
         if isinstance(scenario.fault, Lose):
             victim = None
             began = time.monotonic()
-            exit_code = run.wait(began + START_S + DEADLINE_S)
+            exit_code = run.wait(began + START_S + scenario.deadline_s)
         else:
             victim = run.victim_at_the_moment(scenario, servers)
             began = time.monotonic()
-            exit_code = run.wait(began + DEADLINE_S, Strike(scenario.fault, victim.process))
+            exit_code = run.wait(
+                began + scenario.deadline_s, Strike(scenario.fault, victim.process)
+            )
         left = run.left() if exit_code is not None else []
         if scenario.resumed and exit_code is not None:
             run = stack.enter_context(_run(command, folder))
-            exit_code = run.wait(time.monotonic() + START_S + DEADLINE_S)
+            exit_code = run.wait(time.monotonic() + START_S + scenario.deadline_s)
             left += run.left() if exit_code is not None else []
         return _observed(scenario, folder, victim, exit_code, time.monotonic() - began, left)
 
@@ -225,7 +229,7 @@ def _observed(
         stderr,
         report.ended,
         report.not_clean(),
-        report.overview.fates["trained"],
+        len({one.event.group_id for one in LogReader(files) if isinstance(one.event, Trained)}),
         scenario.steps * (prompts or 0),
         _named(scenario, victim),
         lost,

@@ -32,6 +32,7 @@ class Scenario:
     overrides: tuple[str, ...] = ()
     plane_overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     servers: int = 0  # that generate over HTTP
+    deadline_s: float = 60.0  # from the fault to the end of the run
     resumed: bool = False  # whether the same command is started again afterwards
     smoke: bool = False
 
@@ -48,6 +49,9 @@ _TWO_REWARD_WORKERS = (
 )  # fmt: skip
 #: What a run ends with whose plane is lost: the driver's own call, or the last attempt of a prompt.
 _PLANE_LOST = ("PlaneUnavailable", "TooManySkippedPrompts")
+#: Seconds for two calls of a plane that does not answer: a put, and the clear of what it may have
+#: left. Each ends after the plane's own 30 s and a few more.
+_TWO_WAITS_S = 120.0
 #: Enough steps that the run does not end before the fault shows.
 _LONG = 400
 
@@ -125,7 +129,7 @@ SCENARIOS = (
     ),
     Scenario(
         "plane_controller_stopped",
-        Role.PLANE_CONTROLLER, Stop(), _ends(*_PLANE_LOST), steps=_LONG,
+        Role.PLANE_CONTROLLER, Stop(), _ends(*_PLANE_LOST), steps=_LONG, deadline_s=_TWO_WAITS_S,
         plane_overrides={"transfer_queue/simple": ("data_plane.ack_timeout_ms=10000",)},
     ),
     Scenario(

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rlconform.certify.concurrency.operation import Operation, Value
-from rlconform.soak.judge import SoakAnswer, judge_process, judge_soak
+from rlconform.certify.durability.fault_verdict import DurabilityAnswer
+from rlconform.soak.judge import judge_process, judge_soak
 from rlconform.soak.ledger import SoakLedger
 from rlconform.soak.plot import plot
 from rlconform.soak.samples import CallRates, ProcessSeries
@@ -120,9 +121,9 @@ def test_a_process_leaks_if_it_grows_steadily(series: ProcessSeries, leaks: bool
 
 def test_the_verdict_of_a_run() -> None:
     whole = SoakLedger(delivered=5000)
-    assert judge_soak(whole, [process(STEADY)], 60).answer is SoakAnswer.PASS
+    assert judge_soak(whole, [process(STEADY)], 60).answer is DurabilityAnswer.PASS
     leaking = judge_soak(whole, [process(LEAKS)], 60)
-    assert leaking.answer is SoakAnswer.FAIL
+    assert leaking.answer is DurabilityAnswer.FAIL
     assert leaking.reasons == ["storage0 grew steadily by 236 MiB in 59 s"]
     lossy = fed(put(1))
     assert judge_soak(lossy, [process(STEADY)], 60).reasons == ["1 times lost"]
@@ -132,7 +133,7 @@ def test_the_verdict_of_a_run() -> None:
         judge_soak(whole, [process(STEADY[:5])], 60),
         judge_soak(whole, [process(STEADY)], 60, ["interrupted"]),
     ):
-        assert unsure.answer is SoakAnswer.INDETERMINATE
+        assert unsure.answer is DurabilityAnswer.INDETERMINATE
         assert len(unsure.reasons) == 1
 
 

@@ -12,7 +12,7 @@ from rlconform.certify.concurrency.history import History
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.durability.cost_growth import growth, slower
 from rlconform.certify.durability.fault_verdict import (
-    FaultAnswer,
+    DurabilityAnswer,
     Indeterminate,
     expect_durable,
     judge_faults,
@@ -34,7 +34,7 @@ HEARD = call(12, 13)
 
 def test_a_run_whose_survivor_goes_on_passes() -> None:
     verdict = judge_faults(History([CUT_OFF, HEARD]), [KILLED], ["staying"], [hung, refused])
-    assert verdict.answer is FaultAnswer.PASS
+    assert verdict.answer is DurabilityAnswer.PASS
     assert verdict.reason == "1 faults; calls: 1 ok, 0 failed, 1 unknown"
     expect_durable(verdict, History([HEARD]))
 
@@ -45,7 +45,7 @@ def test_an_anomaly_fails_whatever_the_fault_was(bad: Operation, missed: str) ->
     history = History([CUT_OFF, HEARD, bad])
     faults = [replace(KILLED, missed=missed)]
     verdict = judge_faults(history, faults, ["staying"], [hung, refused])
-    assert verdict.answer is FaultAnswer.FAIL
+    assert verdict.answer is DurabilityAnswer.FAIL
     with pytest.raises(HistoryViolation):
         expect_durable(verdict, history)
 
@@ -63,7 +63,7 @@ def test_a_run_that_shows_nothing_is_indeterminate(
     faults: list[ProcessFault], operations: list[Operation], reason: str
 ) -> None:
     verdict = judge_faults(History(operations), faults, ["staying"], [hung])
-    assert (verdict.answer, verdict.reason) == (FaultAnswer.INDETERMINATE, reason)
+    assert (verdict.answer, verdict.reason) == (DurabilityAnswer.INDETERMINATE, reason)
     with pytest.raises(Indeterminate, match="indeterminate: "):
         expect_durable(verdict, History(operations))
 
