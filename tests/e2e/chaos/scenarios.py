@@ -49,9 +49,9 @@ _TWO_REWARD_WORKERS = (
 )  # fmt: skip
 #: What a run ends with whose plane is lost: the driver's own call, or the last attempt of a prompt.
 _PLANE_LOST = ("PlaneUnavailable", "TooManySkippedPrompts")
-#: Seconds for two calls of a plane that does not answer: a put, and the clear of what it may have
-#: left. Each ends after the plane's own 30 s and a few more.
-_TWO_WAITS_S = 120.0
+#: Seconds for three calls, one after the other, of a plane that does not answer: a put, the clear
+#: of what it may have left, and the driver's clear of the dropped group. Each takes some 35 s.
+_THREE_WAITS_S = 150.0
 #: Enough steps that the run does not end before the fault shows.
 _LONG = 400
 
@@ -129,7 +129,7 @@ SCENARIOS = (
     ),
     Scenario(
         "plane_controller_stopped",
-        Role.PLANE_CONTROLLER, Stop(), _ends(*_PLANE_LOST), steps=_LONG, deadline_s=_TWO_WAITS_S,
+        Role.PLANE_CONTROLLER, Stop(), _ends(*_PLANE_LOST), steps=_LONG, deadline_s=_THREE_WAITS_S,
         plane_overrides={"transfer_queue/simple": ("data_plane.ack_timeout_ms=10000",)},
     ),
     Scenario(
