@@ -37,8 +37,8 @@ from .victims import EVENT_ROLES, Role, Victim, find_victim
 #: Seconds until the moment of a fault, from the start of the run; a busy machine is slow.
 START_S = 240.0
 #: Seconds from the end of the run to that of its processes. After a driver was killed, Ray's agents
-#: try for 60 s to reach its server, and end then.
-GONE_S = 90.0
+#: look for its server for 10 s, and end then.
+GONE_S = 30.0
 _LOOK_S = 0.003
 #: Generations that take long enough to be struck.
 _LONG_RESPONSES = ("generation.max_new_tokens=40", "policy.max_total_sequence_length=48")
@@ -87,7 +87,7 @@ def _command(scenario: Scenario, plane: str, folder: Path, urls: list[str]) -> l
         f"logger.events_dir={folder / 'events'}", f"logger.log_dir={folder / 'logs'}",
         "logger.tensorboard_enabled=false", f"checkpointing.checkpoint_dir={folder / 'saved'}",
         *(("generation.backend=http", f"generation.http={http}") if urls else ()),
-        *scenario.overrides, *scenario.plane_overrides.get(plane, ()),
+        *scenario.overrides,
     ]  # fmt: skip
 
 
