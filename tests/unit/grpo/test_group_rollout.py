@@ -235,6 +235,7 @@ def test_a_group_needs_a_plane(open_worker: Callable[..., Any]) -> None:
         (ModelFailure("x"), Failure.MODEL),
         (TooFewRewards("x"), Failure.REWARD),
         (OSError("x"), Failure.INFRA),
+        (PlaneUnavailable("x"), Failure.INFRA),
         (RewardFailure("x"), None),  # of ``on_failure: raise``
         (TornWeights("x"), None),
     ],
