@@ -49,9 +49,6 @@ _ENVIRONMENT: dict[str, str | None] = {
     # Otherwise the first puts pay for the store's page faults, several times the cost of the copy.
     "RAY_preallocate_plasma_memory": "1",
 }
-#: Further variables of a local Ray. Its server ends with the process that started it, for good, so
-#: what a killed driver leaves behind must not look for the server for 60 s, as Ray does.
-_OF_LOCAL_RAY: dict[str, str | None] = {"RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
 
 
 @dataclass
@@ -141,9 +138,7 @@ def environment_for(shared: str | None) -> dict[str, str | None]:
 
     The latter may ask for a token, which stays in the environment.
     """
-    if not shared:
-        return _ENVIRONMENT | _OF_LOCAL_RAY
-    if os.environ.get("RAY_AUTH_TOKEN"):
+    if shared and os.environ.get("RAY_AUTH_TOKEN"):
         return _ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
     return _ENVIRONMENT
 

@@ -32,10 +32,3 @@ def test_a_token_is_used_with_an_address(
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", token)
     assert environment_for(address)["RAY_AUTH_MODE"] == mode
-
-
-@pytest.mark.parametrize(("address", "shorter"), [(None, True), ("10.0.0.1:6379", False)])
-def test_only_of_a_local_ray_are_the_waits_for_its_server_shorter(
-    address: str | None, shorter: bool
-) -> None:
-    assert ("RAY_gcs_rpc_server_reconnect_timeout_s" in environment_for(address)) == shorter
