@@ -53,11 +53,11 @@ _LONG = 400
 SCENARIOS = (
     Scenario(
         "generation_server_killed_idle",
-        Role.GENERATION_SERVER, Kill(), GoesOn(), when="idle", servers=2,
+        Role.GENERATION_SERVER, Kill(), GoesOn(), when="idle", servers=2, steps=6,
     ),
     Scenario(
         "generation_server_killed_serving",
-        Role.GENERATION_SERVER, Kill(), GoesOn(), servers=2,
+        Role.GENERATION_SERVER, Kill(), GoesOn(), servers=2, steps=6,
     ),
     Scenario(
         "only_generation_server_killed",
@@ -83,7 +83,7 @@ SCENARIOS = (
     ),
     Scenario(
         "rollout_actor_ten_times_slower",
-        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any",
+        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any", steps=6,
     ),
     Scenario(
         "reward_worker_killed",
@@ -148,7 +148,7 @@ SCENARIOS = (
     ),
     Scenario(
         "driver_killed_in_mid_step",
-        Role.DRIVER, Kill(), GoesOn(), after_steps=3, steps=8, resumed=True,
+        Role.DRIVER, Kill(), GoesOn(), after_steps=3, steps=6, resumed=True,
         overrides=("checkpointing.enabled=true", "checkpointing.save_period=2"),
     ),
 )  # fmt: skip
