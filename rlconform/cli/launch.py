@@ -18,7 +18,7 @@ from rlconform.contract import ConfigError
 
 if TYPE_CHECKING:  # recipes import torch, which takes seconds
     from rlconform.launch.job_folder import JobFolder
-    from rlconform.launch.judge import JobVerdict
+    from rlconform.launch.job_verdict import JobVerdict
     from rlconform.launch.slurm import JobStatus
 
 EPILOG = (

@@ -26,7 +26,7 @@ from rlconform.launch.names import parse_name
 from rlconform.launch.slurm import JobStatus
 
 if TYPE_CHECKING:  # recipes import torch, which takes seconds
-    from rlconform.launch.judge import JobVerdict
+    from rlconform.launch.job_verdict import JobVerdict
 
 #: What the judge reads, relative to the job's folder. A folder stands for all files below it.
 EVIDENCE = (

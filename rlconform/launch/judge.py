@@ -12,14 +12,12 @@ It passes if every gate does. A gate that the recipe names and that could not ru
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from xml.etree import ElementTree
+from dataclasses import replace
 
 from rlconform.grpo.metrics.reader import MetricLog
 from rlconform.launch.certificate import certificate_of, status_before
 from rlconform.launch.endings import judge_ending, read_end
-from rlconform.launch.gate_verdict import GateOutcome, GateVerdict
+from rlconform.launch.gate_verdict import GateVerdict
 from rlconform.launch.gates import (
     events_gate,
     metric_gates,
@@ -30,24 +28,9 @@ from rlconform.launch.gates import (
     throughput_gate,
 )
 from rlconform.launch.job_folder import JobFolder, JobRecord
+from rlconform.launch.job_verdict import JUNIT, JobVerdict, junit_bytes
 from rlconform.launch.names import parse_name
 from rlconform.launch.slurm import JobStatus
-
-JUNIT = "junit.xml"
-
-
-@dataclass(frozen=True)
-class JobVerdict:
-    """The verdicts of all gates of a job."""
-
-    record: JobRecord
-    status: JobStatus | None
-    gates: tuple[GateVerdict, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether every gate passes; a job without any does not."""
-        return bool(self.gates) and all(gate.passed for gate in self.gates)
 
 
 def judge_job(folder: JobFolder, status: JobStatus | None) -> JobVerdict:
@@ -107,28 +90,3 @@ def write_verdict(verdict: JobVerdict, folder: JobFolder) -> None:
     text = json.dumps(certificate_of(verdict, folder.path), indent=2)
     (folder.path / "verdict.json").write_text(text + "\n", "utf-8")
     (folder.path / JUNIT).write_bytes(junit_bytes(verdict))
-
-
-def junit_bytes(verdict: JobVerdict) -> bytes:
-    """Return ``junit.xml``."""
-    return bytes(ElementTree.tostring(junit(verdict), encoding="utf-8", xml_declaration=True))
-
-
-def junit(verdict: JobVerdict) -> ElementTree.Element:
-    """Return a ``testsuite`` with a case per gate; one that never ran is an error."""
-    counts: Sequence[tuple[str, GateOutcome, str]] = (
-        ("failures", GateOutcome.FAIL, "failure"),
-        ("errors", GateOutcome.NOT_RUN, "error"),
-    )
-    suite = ElementTree.Element("testsuite", name=f"rlconform launch {verdict.record.recipe}")
-    suite.set("tests", str(len(verdict.gates)))
-    for word, outcome, _ in counts:
-        suite.set(word, str(sum(gate.outcome is outcome for gate in verdict.gates)))
-    for gate in verdict.gates:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=verdict.record.recipe, name=gate.gate
-        )
-        for _, outcome, tag in counts:
-            if gate.outcome is outcome:
-                ElementTree.SubElement(case, tag, message=gate.message)
-    return suite

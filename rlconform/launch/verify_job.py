@@ -27,7 +27,8 @@ from rlconform.launch.certificate import (
 from rlconform.launch.compare_verdicts import FILE
 from rlconform.launch.gate_verdict import GateVerdict
 from rlconform.launch.job_folder import JobFolder
-from rlconform.launch.judge import JUNIT, JobVerdict, judge_job, junit_bytes
+from rlconform.launch.job_verdict import JUNIT, JobVerdict, junit_bytes
+from rlconform.launch.judge import judge_job
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 FSDP2 = "grpo-llama3.1-8b-instruct-2n8g-fsdp2"
+SEQPACK = "grpo-qwen3-30ba3b-2n8g-megatron-tp2-seqpack"
+#: Lets the ranks run Megatron-core on CPUs.
+CPU_SITE = {"PYTHONPATH": str(Path(__file__).with_name("cpu_site"))}
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +93,20 @@ def test_an_asynchronous_recipe_passes(launch: Launch, plane: str, steps_off: in
     job = launch(recipe, name=f"async-{plane}")
     assert job.ended() == 0, job.output
     assert job.verdict["passed"]
+    assert hosts_of(job.folder) == {"n1", "n2"}
+
+
+def test_a_recipe_on_megatron_trains_through_a_plane_as_in_memory(launch: Launch) -> None:
+    """The two ranks of its model are on two nodes."""
+    legacy = launch(f"{SEQPACK}-tiny", name="megatron", environment=CPU_SITE)
+    assert legacy.ended() == 0, legacy.output
+    baseline = ("--baseline", str(legacy.folder))
+    job = launch(
+        f"{SEQPACK}-ray_store-tiny", *baseline, name="megatron-ray_store", environment=CPU_SITE
+    )
+    assert job.ended() == 0, job.output
+    gates = {gate["gate"] for gate in job.verdict["gates"]}
+    assert {"parity: train/loss", "parity: train/grad_norm", "check-run: versions"} <= gates
     assert hosts_of(job.folder) == {"n1", "n2"}
 
 

@@ -59,8 +59,7 @@ def ray_address(cluster: Any) -> Iterator[str]:
     assert waiting.wait() == 0, "\n".join(log.read_text() for log in folder.glob("*.log"))
     yield address
     for node in started:
-        node.terminate()
-        node.wait()
+        cluster.hosts["n1"].end(node)
 
 
 @pytest.fixture
