@@ -127,7 +127,10 @@ def try_once(
 
 
 def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
-    """Run only the short checks, or scenarios, of the requirements that must kill the mutant."""
+    """Run only the short checks, or scenarios, of the requirements that must kill the mutant.
+
+    If only several hosts show it, the processes of checks are on those of the Ray that was joined.
+    """
     folders: Mapping[Level, tuple[str, ...]] = (
         {"functional": INTERPLAY} if mutant.interplay else SHORT
     )
@@ -139,6 +142,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
         requirements=mutant.fails,
         races=False,
         max_hangs=0,
+        spread=mutant.several_hosts,
         check_timeout=INTERPLAY_S if mutant.interplay else None,
     )
     return _trial(options, fork_server)
