@@ -17,7 +17,7 @@ import pytest
 from rlconform._resources import resource_dir
 from rlconform.launch.sbatch import slurm_file
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slurm_ci]
+pytestmark = pytest.mark.timeout(600)
 
 PORT = 6400
 #: Of all processes; workers import the planes by name.
@@ -86,6 +86,7 @@ def outcomes(report: dict[str, Any]) -> dict[str, str]:
     return {check["id"].partition("::")[2]: check["outcome"] for check in ran}
 
 
+@pytest.mark.slurm_ci
 def test_a_plane_of_several_hosts_passes_and_the_certificate_says_so(certify: Certify) -> None:
     _, output, report = certify("ray_store", f"{READS} or workload")
     ran = outcomes(report)
@@ -94,6 +95,22 @@ def test_a_plane_of_several_hosts_passes_and_the_certificate_says_so(certify: Ce
     assert {name: one for name, one in ran.items() if one != "PASS"} == {}
     assert report["header"]["target"]["hosts"] == ["n1", "n2"]
     assert "with processes on n1, n2" in output
+
+
+@pytest.mark.slurm_ci
+def test_the_self_test_kills_the_mutant_that_announces_loopback(
+    cluster: Any, ray_address: str, tmp_path: Path
+) -> None:
+    process = cluster.hosts["n1"].start(
+        "env", *ENVIRONMENT, sys.executable, "-m", "rlconform", "self-test",
+        "--ray-address", ray_address, "--out", str(tmp_path),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, output
+    (trial,) = json.loads((tmp_path / "self-test.json").read_text("utf-8"))["trials"]
+    assert (trial["name"], trial["kind"]) == ("announces_loopback", "killed")
+    assert "on n2" in trial["broken"]["GET-10"]
 
 
 def test_an_address_that_other_hosts_reach_passes(certify: Certify) -> None:
