@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rlconform.launch.verify_job import verify_job
+
 if TYPE_CHECKING:
     Launch = Callable[..., Any]
     Until = Callable[..., None]
@@ -52,6 +54,7 @@ def test_a_cancelled_job_is_called_cancelled(launch: Launch, cluster: Any, until
     assert job.ended(90) == 1
     assert "was cancelled" in job.not_passed()["job"]
     assert "never ran" in job.not_passed()["steps"]
+    assert verify_job(job.folder).findings == []
 
 
 @pytest.mark.slurm_ci

@@ -11,6 +11,7 @@ import pytest
 
 from rlconform.check_run.judge import judge_run
 from rlconform.grpo.metrics.reader import read_metrics
+from rlconform.launch.verify_job import verify_job
 
 if TYPE_CHECKING:
     Launch = Callable[..., Any]
@@ -55,6 +56,7 @@ def test_a_plane_trains_as_the_legacy_recipe_does(ray_store: Any) -> None:
     assert len(record["commit"]) == 40
     assert (ray_store.folder / "code" / "rlconform" / "__init__.py").is_file()
     assert "ray" in record["versions"]
+    assert verify_job(ray_store.folder).findings == []
 
 
 @pytest.mark.slurm_ci
