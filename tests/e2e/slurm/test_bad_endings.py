@@ -70,6 +70,22 @@ def test_a_job_without_nodes_is_cancelled_and_says_why(launch: Launch, cluster: 
     assert cluster.slurm("squeue", "-h") == ""
 
 
+def test_a_run_that_ends_well_fails_by_its_gates(launch: Launch) -> None:
+    """It stops at a validation, writes no events, and has no such metric."""
+    job = launch(
+        RECIPE.replace("-ray_store", ""), "grpo.val_period=2",
+        "grpo.stop_at_validation_metric=accuracy", "grpo.stop_at_validation_threshold=0.0",
+        "logger.events_dir=null", 'gates.metrics=["min(train/no_such) > 0"]', name="bad-gates",
+    )  # fmt: skip
+    assert job.ended() == 1
+    failures = job.not_passed()
+    assert failures.keys() == {"steps", "min(train/no_such) > 0", "check-run"}
+    assert "step not reached: expected step 6" in failures["steps"]
+    assert "there is no metric 'train/no_such'" in failures["min(train/no_such) > 0"]
+    assert "the gate never ran: expected events" in failures["check-run"]
+    assert verify_job(job.folder).findings == []
+
+
 def test_a_job_that_slurm_refuses_fails_in_slurms_words(launch: Launch) -> None:
     job = launch(RECIPE, name="refused", site="partition: nowhere\n")
     assert job.ended(120) == 2
