@@ -112,16 +112,12 @@ class EmulatedHost:
 
     @staticmethod
     def end(command: subprocess.Popen[str]) -> None:
-        """End a command that was started in the host, and all that it has started.
+        """Kill a command that was started in the host, and all that it has started.
 
         The command's own process is ``nsenter``, which passes no signals on, and ends with what
         runs in the host.
         """
-        inside = psutil.Process(command.pid).children(recursive=True)
-        for process in inside:
-            process.terminate()
-        _, late = psutil.wait_procs(inside, 20)
-        for process in late:
+        for process in psutil.Process(command.pid).children(recursive=True):
             process.kill()
         command.wait()
 
