@@ -156,7 +156,7 @@ def slurm(session: nox.Session) -> None:
     """
     session.run("bash", "ci/slurm_packages.sh", external=True)
     session.run("bash", "ci/system_packages.sh", external=True)
-    install(session, "dev", "tq", "mooncake", "grpo")
+    install(session, "dev", "tq", "mooncake", "megatron")
     session.run("pytest", "tests/e2e/slurm", *session.posargs)
 
 

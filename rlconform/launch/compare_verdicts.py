@@ -22,11 +22,11 @@ FILE = "verdict.json"
 
 
 class WrittenVerdict(BaseModel):
-    """What a comparison reads of a certificate of level e2e; see ``judge.document``."""
+    """What a comparison reads of a certificate of level e2e; see ``launch.certificate``."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    version: Annotated[Literal[1], Field(alias="schema")]
+    version: Annotated[Literal[1, 2], Field(alias="schema")]
     recipe: str
     passed: bool
     gates: tuple[GateVerdict, ...]

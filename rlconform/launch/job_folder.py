@@ -7,11 +7,13 @@ code/          the tracked files as they were
 run/           metrics.jsonl, events/, checkpoints/: of all runs of the chain
 logs/          ID[-RESTART]/: job.log, driver.log, head-NODE.log, worker-NODE.log, end
 complete       exists once the last step was made
+baseline/      of the legacy twin's run: job.json and run/metrics.jsonl, copied by the judge
 verdict.json, junit.xml    what the judge says
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +83,11 @@ class JobFolder:
         return self.path / "run" / "r3"
 
     @property
+    def baseline(self) -> JobFolder:
+        """The copy of what the judge reads of the legacy twin's run."""
+        return JobFolder(self.path / "baseline")
+
+    @property
     def complete(self) -> bool:
         """Whether the last step was made."""
         return (self.path / "complete").exists()
@@ -92,6 +99,17 @@ class JobFolder:
             (path for path in (self.path / "logs").glob("*") if path.is_dir()),
             key=lambda path: [int(part) for part in path.name.split("-")],
         )
+
+    def keep_baseline(self, legacy: JobFolder) -> None:
+        """Copy what the judge reads of the legacy twin's run, which may go on or be removed."""
+        shutil.rmtree(self.baseline.path, ignore_errors=True)
+        for source, copy in (
+            (legacy.path / "job.json", self.baseline.path / "job.json"),
+            (legacy.metrics, self.baseline.metrics),
+        ):
+            if source.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy)
 
     def record(self) -> JobRecord:
         """Read ``job.json``; ``ConfigError`` if the folder is none of a job."""
