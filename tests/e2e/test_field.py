@@ -1,4 +1,4 @@
-"""``python -m benchmarks.field``: a plane that can't be installed or started is a row of the page."""
+"""``python -m benchmarks.field``: a plane that does not install or start is a row of the page."""
 
 from __future__ import annotations
 
