@@ -13,6 +13,7 @@ from rlconform._exit_codes import ExitCode
 from rlconform._yaml import read_config
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.runner import PlaneDidNotStart
+from rlconform.certify.minimize import minimize
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.console import (
     CertifyProgress,
@@ -100,6 +101,12 @@ def certify(
     sign: Annotated[
         Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
     ] = None,
+    shorten: Annotated[
+        float,
+        typer.Option(
+            help="Seconds in which reproducers lose the calls that the defect does not need.", min=0
+        ),
+    ] = 30.0,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a report of more checks by one of fewer.")
     ] = False,
@@ -160,6 +167,12 @@ def certify(
             f"{passed} of {len(only)} checks that had failed pass; run all for a verdict",
             highlight=False,
         )
+    broken = [one for cause in certificate.causes for one in cause.requirements]
+    try:
+        with console.status("shortening the reproducers"):
+            minimize(certificate.run, broken, shorten)
+    except KeyboardInterrupt:
+        console.print("interrupted: some reproducers are longer than they need to be")
     try:
         folder = write_report(certificate, out, force, sign_with)
     except ConfigError as error:
