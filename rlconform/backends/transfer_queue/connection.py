@@ -32,6 +32,10 @@ _PING_S = 5.0
 _LOOK_S = 1.0
 
 
+class NoAnswer(PlaneUnavailable):
+    """A call had no answer before its deadline, from a plane whose processes are alive."""
+
+
 class TransferQueueConnection:
     """A TransferQueue client and the processes that it depends on."""
 
@@ -54,8 +58,8 @@ class TransferQueueConnection:
     def run(self, call: Coroutine[Any, Any, Result], deadline_s: float) -> Result:
         """Run the call and return its result.
 
-        ``PlaneUnavailable`` if a process of the plane died or the deadline passed, ``ClientClosed``
-        if the connection was closed, before the call or during it.
+        ``NoAnswer`` if the deadline passed, ``PlaneUnavailable`` if a process of the plane died,
+        ``ClientClosed`` if the connection was closed, before the call or during it.
         """
         try:
             self.check_open()
@@ -79,7 +83,7 @@ class TransferQueueConnection:
                 self.check_open()
                 self.check_alive()
                 if time.monotonic() > end:
-                    raise PlaneUnavailable(f"no answer from TransferQueue in {deadline_s:g} s")
+                    raise NoAnswer(f"no answer from TransferQueue in {deadline_s:g} s")
         finally:
             future.cancel()
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from transfer_queue import BatchMeta
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.process_id import process_id
-from rlconform.backends.transfer_queue.connection import TransferQueueConnection
+from rlconform.backends.transfer_queue.connection import NoAnswer, TransferQueueConnection
 from rlconform.backends.transfer_queue.controller_calls import PACKAGE_ERRORS, ControllerCalls
 from rlconform.backends.transfer_queue.frame_format import decode_column, encode_column
 from rlconform.backends.transfer_queue.storage_batches import (
@@ -38,11 +38,16 @@ from rlconform.contract import (
     UnknownPartition,
 )
 
+Result = TypeVar("Result")
+
 #: Error texts of a full store: SimpleStorage's, and Mooncake's code.
 _FULL = ("capacity exceeded", "error codes [-200")
 
-#: Seconds that a transfer may take beside the time for its bytes at the slowest speed.
-_DATA_S = 60.0
+#: Seconds of the first and of the second try of a transfer, beside the time for its bytes at the
+#: slowest speed. Together they are less than the 30 s that a target allows for an operation.
+_TRIES_S = (8.0, 14.0)
+#: Seconds that a put waits for other puts of its rows.
+_WAIT_S = 20.0
 _SLOWEST_BYTES_PER_S = 16 * 2**20
 #: Seconds of a put's lease beside the time for its bytes; then another put may write its rows.
 _LEASE_S = 10.0
@@ -79,7 +84,7 @@ class Store:
             undo.callback(
                 self._abort, partition_id, sample_ids, meta.global_indexes, token, list(kinds)
             )
-            self._put(meta, batch_of(frames, len(sample_ids)), _DATA_S + seconds)
+            self._put(meta, batch_of(frames, len(sample_ids)), seconds)
             freed = self._calls.call(
                 partition_id, "commit", token=token, sizes=sizes, tags=tags, owner=process_id()
             )
@@ -134,7 +139,7 @@ class Store:
     ) -> BatchMeta:
         """Reserve the rows for this put; wait while another put is writing one of them."""
         client = self._connection.client
-        end = time.monotonic() + _DATA_S
+        end = time.monotonic() + _WAIT_S
         pause = 0.001
         while True:
             meta = self._calls.run(
@@ -157,19 +162,34 @@ class Store:
             if reserved:
                 return meta
             if time.monotonic() > end:
-                raise PlaneUnavailable(f"other puts were writing these rows for {_DATA_S:g} s")
+                raise PlaneUnavailable(f"other puts were writing these rows for {_WAIT_S:g} s")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _put(self, meta: BatchMeta, batch: Any, seconds: float) -> None:
         try:
-            self._calls.run(self._connection.client.storage_manager.put_data(batch, meta), seconds)
+            self._transfer(lambda storage: storage.put_data(batch, meta), seconds)
         except PlaneUnavailable:
             raise
         except DataPlaneError as error:
             if any(word in str(error).lower() for word in _FULL):
                 raise CapacityExceeded(f"the store is full: {error}") from error
             raise
+
+    def _transfer(
+        self, start: Callable[[Any], Coroutine[Any, Any, Result]], seconds: float
+    ) -> Result:
+        """Make a call of the storage manager, whose bytes may take ``seconds``; try twice.
+
+        A reset connection loses the request or its answer, and the package waits for it. The
+        second try is made on another connection, and has the same effect as the first.
+        """
+        first, second = _TRIES_S
+        storage = self._connection.client.storage_manager
+        try:
+            return self._calls.run(start(storage), first + seconds)
+        except NoAnswer:
+            return self._calls.run(start(storage), second + seconds)
 
     def _fetch(
         self,
@@ -181,8 +201,8 @@ class Store:
     ) -> ColumnBlock:
         sizes = {name: column[1] for name, column in cells.items()}
         meta = batch_meta(partition_id, indexes, sizes)
-        seconds = _DATA_S + _transfer_s(sizes.values())
-        batch = self._calls.run(self._connection.client.storage_manager.get_data(meta), seconds)
+        seconds = _transfer_s(sizes.values())
+        batch = self._transfer(lambda storage: storage.get_data(meta), seconds)
         position = {sample_id: row for row, sample_id in enumerate(unique)}
         rows = [position[sample_id] for sample_id in sample_ids]
         columns = {}
@@ -222,7 +242,8 @@ class Store:
         # All names for all rows: the key-value engine clears only the fields that are named.
         names = sorted({name for _, fields in freed for name in fields}) or [NO_FIELD]
         meta = batch_meta(partition_id, indexes, {name: [0] * len(indexes) for name in names})
-        self._calls.run(self._connection.client.async_clear_samples(meta), _DATA_S)
+        client = self._connection.client
+        self._transfer(lambda _: client.async_clear_samples(meta), 0.0)
         self._connection.check_alive()  # a clear in a dead storage unit reports success
 
 

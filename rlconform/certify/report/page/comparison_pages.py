@@ -94,7 +94,7 @@ def diff_sentence(diff: ReportDiff) -> str:
 def matrix_markdown(reports: Sequence[ReportDocument]) -> str:
     """Return the matrix as Markdown: verdicts, then one row per requirement."""
     lines = [
-        f"| Requirement | {' | '.join(map(_cell, names_of(reports)))} |",
+        f"| Requirement | {' | '.join(map(markdown_cell, names_of(reports)))} |",
         f"|---|{'---|' * len(reports)}",
         f"| level | {' | '.join(report.header.level for report in reports)} |",
         f"| verdict | {' | '.join(str(report.verdict.verdict) for report in reports)} |",
@@ -106,10 +106,10 @@ def matrix_markdown(reports: Sequence[ReportDocument]) -> str:
 
 def _markdown_row(row: MatrixRow) -> str:
     cells = [cell_text(result) for result in row.results]
-    return f"| {row.id} {_cell(row.title)} | {' | '.join(cells)} |"
+    return f"| {row.id} {markdown_cell(row.title)} | {' | '.join(cells)} |"
 
 
-def _cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """Return a text as a cell of a Markdown table: on one line, no markup of its own."""
     line = " ".join(text.split())
     for special in "\\`*_[]<>|":
