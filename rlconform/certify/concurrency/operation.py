@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from rlconform._files import parse_json
 from rlconform.contract import Tags
 
 Op = Literal["register", "put", "claim", "get", "clear", "status"]
@@ -85,7 +86,8 @@ def to_jsonl(operations: Iterable[Operation]) -> str:
 
 def from_jsonl(text: str) -> list[Operation]:
     """Return the operations of a saved history."""
-    return [from_dict(json.loads(line)) for line in text.splitlines()]
+    lines = enumerate(text.splitlines(), 1)
+    return [from_dict(parse_json(line, f"line {number}", finite=False)) for number, line in lines]
 
 
 def as_dict(op: Operation) -> dict[str, Any]:

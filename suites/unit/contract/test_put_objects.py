@@ -18,6 +18,7 @@ from rlconform.certify.assertions.expect import (
     expect_objects,
     is_rejected,
     leaning_on,
+    tensors_equal,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.shorten import shorten
@@ -252,7 +253,7 @@ def same_leaf(got: object, leaf: object) -> bool:
         if not isinstance(got, torch.Tensor) or got.dtype != leaf.dtype:
             return False
         dense = got.to_dense() if got.layout is not torch.strided else got
-        return torch.equal(dense, leaf.to_dense())
+        return tensors_equal(dense, leaf.to_dense())
     if type(got) is not type(leaf):
         return False
     inner, outer = (one.to_tensordict() for one in (got, leaf))  # type: ignore[attr-defined]
