@@ -11,7 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,6 +25,8 @@ LARGEST_BY_HAND = 1 << 20
 DEEPEST = 64
 #: Most characters of what a file says in an error message.
 LONGEST_EXCERPT = 200
+#: Bytes that are read at once.
+_PIECE = 1 << 20
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,7 +39,7 @@ def read_bytes(path: Path, hint: str, largest: int = LARGEST) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(largest + 1)
+            data = b"".join(_pieces(file, largest + 1))
     except OSError as error:
         raise ConfigError(f"{excerpt(str(path))}: {error.strerror}; {hint}") from error
     except ValueError as error:  # a name that no file can have
@@ -45,6 +47,13 @@ def read_bytes(path: Path, hint: str, largest: int = LARGEST) -> bytes:
     if len(data) > largest:
         raise ConfigError(f"{path}: expected at most {largest >> 20} MiB; got more; {hint}")
     return data
+
+
+def _pieces(file: BinaryIO, most: int) -> Iterator[bytes]:
+    """Yield what the file holds, up to ``most`` bytes; it may be a pipe, or ``/dev/zero``."""
+    while most and (piece := file.read(min(most, _PIECE))):
+        most -= len(piece)
+        yield piece
 
 
 def is_file(path: Path) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rlconform._files import excerpt
 
 #: Version of this layout; a document of another version does not validate.
 SCHEMA: Literal[1] = 1
@@ -154,6 +156,20 @@ class BenchDocument(_DocumentPart):
     claim_rate: list[ClaimRate]
     growth: list[Growth]
     wake: list[Wake]
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> BenchDocument:
+        shapes = {shape.name for shape in self.shapes}
+        targets = {target.spec for target in self.targets}
+        rows: list[TargetRow] = [*self.operations, *self.claim_rate, *self.growth, *self.wake]
+        measured = {copy.shape for copy in self.memcpy} | {one.shape for one in self.operations}
+        for what, unknown in {
+            "shape": measured - shapes,
+            "target": {row.target for row in rows} - targets,
+        }.items():
+            if unknown:
+                raise ValueError(f"there is no {what} {excerpt(min(unknown))!r} in its list")
+        return self
 
     def to_json(self) -> str:
         """Return the text of ``bench.json``, which ``BenchDocument.model_validate_json`` reads."""

@@ -33,6 +33,8 @@ from rlconform.contract.requirements import requirement_set_digest
 
 #: Folders whose every file belongs to the report.
 OWN_FOLDERS = ("histories", "reproducers")
+#: Files that every report has.
+ALWAYS_WRITTEN = ("report.html", "junit.xml", "badge.json")
 
 
 #: Bytes of the longest file of a signature; one of ed25519 has 89.
@@ -152,12 +154,19 @@ def _files(document: ReportDocument, folder: Path) -> tuple[dict[str, str], list
         if check.history and check.history not in document.footer.files:
             what = f"the history of {check.id} is not among the files in the footer"
             findings.append(Finding(Fault.MISSING, check.history, what))
+    return texts, [*findings, *_unnamed(document, folder)]
+
+
+def _unnamed(document: ReportDocument, folder: Path) -> Iterator[Finding]:
+    """Find files of the report that it does not name, so that anything may be in them."""
     for own in OWN_FOLDERS:
         for path in sorted((folder / own).glob("*")):
             name = f"{own}/{path.name}"
             if path.is_file() and name not in document.footer.files:
-                findings.append(Finding(Fault.TAMPERED, name, "the report does not name this file"))
-    return texts, findings
+                yield Finding(Fault.TAMPERED, name, "the report does not name this file")
+    for name in ALWAYS_WRITTEN:
+        if name not in document.footer.files and is_file(folder / name):
+            yield Finding(Fault.TAMPERED, name, "the footer has no digest of this file")
 
 
 def _requirement_set(document: ReportDocument) -> Iterator[Finding]:

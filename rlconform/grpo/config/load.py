@@ -140,7 +140,7 @@ def _first_error(invalid: ValidationError) -> str:
     wrong = invalid.errors()[0]
     # The location names which section of a union was meant, which is no key.
     location = [str(part) for part in wrong["loc"] if part not in SAMPLERS]
-    key = ".".join(location)
+    key = excerpt(".".join(location))
     reason = wrong["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
     if wrong["type"] == "missing":
@@ -151,7 +151,7 @@ def _first_error(invalid: ValidationError) -> str:
         there = f"; there are {', '.join(sorted(known))}" if len(location) == 1 else ""
         return f"there is no key {key}{did_you_mean(location[-1], known) or there}"
     if isinstance(wrong["input"], str | int | float | bool | None):
-        return f"{key} is {wrong['input']!r}: {reason}"
+        return f"{key} is {excerpt(repr(wrong['input']))}: {reason}"
     return f"{key}: {reason}" if key else reason
 
 
