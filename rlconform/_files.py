@@ -131,7 +131,7 @@ def parse_model(model: type[M], text: str, where: str, *, strict: bool | None = 
 def check_depth(value: Any, where: str) -> None:
     """Raise ``ConfigError`` if lists and mappings are nested in more than ``DEEPEST`` levels."""
     level: list[Any] = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(DEEPEST):
         level = [below for one in level for below in _below(one)]
         if not level:
             return
@@ -156,7 +156,7 @@ def first_error(invalid: ValidationError) -> str:
 
 def excerpt(text: str) -> str:
     """Return a text of a file as a message can hold it: one line, short, and printable."""
-    line = "".join(one if one.isprintable() else " " for one in " ".join(text.split()))
+    line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
     return line if len(line) <= LONGEST_EXCERPT else f"{line[: LONGEST_EXCERPT - 3]}..."
 
 

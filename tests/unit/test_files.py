@@ -53,7 +53,7 @@ def test_numbers_that_are_not_finite_are_read_where_they_may_be() -> None:
     "text", ["a = [", "a = " + "[" * 10_000, "a = " + "9" * 5000, ".".join("a" * 100) + " = 1"]
 )
 def test_toml_that_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="^here: "):
+    with pytest.raises(ConfigError, match=r"^here: "):
         parse_toml(text, "here")
 
 

@@ -46,7 +46,7 @@ HOSTILE: dict[str, bytes] = {
 #: Commands that read ``hostile``, or ``dir`` with files of the names that the command looks for.
 COMMANDS = (
     "certify memory --waivers hostile",
-    "certify memory --config hostile",
+    "certify memory --spread --config hostile",  # refused in any case: --spread needs more
     "certify memory --only-failed hostile",
     "certify memory --sign hostile",
     "verify dir --key hostile",
@@ -69,11 +69,13 @@ COMMANDS = (
 FINE = {
     ("certify memory --waivers hostile", "empty"),
     ("check-r3 hostile", "empty"),
+    ("launch grpo-llama3.1-8b-instruct-2n8g-fsdp2 --dry-run --site hostile", "empty"),
 }
 #: Names that commands look for in a folder.
 NAMES = (
     "dir/report.json", "dir/job.json", "verdicts/verdict.json",
-    "dir/rollouts/step_0/train/all/traces.jsonl", "dir/rollouts/step_0/train/effective/traces.jsonl",
+    "dir/rollouts/step_0/train/all/traces.jsonl",
+    "dir/rollouts/step_0/train/effective/traces.jsonl",
 )  # fmt: skip
 
 
