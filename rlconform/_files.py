@@ -97,8 +97,12 @@ def parse_json(text: str, where: str, *, finite: bool = True) -> Any:
         ConfigError: It is none, or nested too deeply; the message begins with ``where``.
     """
     try:
-        numbers = {"parse_constant": _refuse_number, "parse_float": _finite} if finite else {}
-        loaded = json.loads(text, object_pairs_hook=_object, **numbers)
+        loaded = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_number if finite else float,
+            parse_float=_finite if finite else float,
+        )
     except RecursionError:
         raise _too_deep(where) from None
     except ValueError as error:

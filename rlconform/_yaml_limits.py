@@ -39,7 +39,7 @@ def check_aliases(text: str, where: str) -> None:
         anchor = getattr(event, "anchor", None)
         size = 1
         if isinstance(event, yaml.AliasEvent):
-            known = sizes.get(anchor, 0)
+            known = sizes.get(event.anchor, 0)
             if known is None:
                 raise ConfigError(f"{where}: the alias *{anchor} stands for what it lies in")
             size = known

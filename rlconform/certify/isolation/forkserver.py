@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 
 from rlconform._resources import resource_dir
@@ -27,11 +28,16 @@ class ForkServer:
     """A process that forks test processes, and their folder; ``extra`` overrides environment."""
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._workspace = Workspace(extra)
+        self._extra = extra
         self._closed = False
         self._started = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._events: queue.Queue[Event] = queue.Queue()
+
+    @cached_property
+    def _workspace(self) -> Workspace:
+        """The folder is made when it is first needed: then ``close`` removes it in any case."""
+        return Workspace(self._extra)
 
     def start(self, options: Sequence[str], files: Sequence[str]) -> TestProcess:
         """Start a test process that runs the checks in ``files`` with these pytest options."""
@@ -88,7 +94,8 @@ class ForkServer:
     def close(self) -> None:
         """End all processes and remove the folder; no test process can be started after this."""
         self._closed = True
-        self._workspace.close(self._process.pid if self._process else None)
+        if "_workspace" in vars(self):
+            self._workspace.close(self._process.pid if self._process else None)
 
     def end_leftovers(self, grace_s: float = 0.0) -> list[str]:
         """Kill processes that a test process left running after ``grace_s``; return their names."""

@@ -75,7 +75,7 @@ def test_what_was_found_is_reported(
         assert "interrupted before the first check" in stderr
         assert not user.out.exists()
     else:
-        assert done.returncode == 1, stdout + stderr
+        assert done.returncode in {1, 3}, stdout + stderr  # 3: no check was over
         report = json.loads((user.out / "report.json").read_text("utf-8"))
         assert report["footer"]["complete"] is (ran is None)
         said = [note for note in report["notes"] if "interrupted: the report is partial" in note]

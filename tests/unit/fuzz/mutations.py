@@ -25,13 +25,14 @@ TOKENS: Sequence[bytes] = (
     b"!!python/object/apply:os.system ['touch planted']", b"!!int x", b"!!binary '*'", b"&a [*a]",
     b"<<: *a", BOMB.encode(), b"${a}", b"${oc.env:HOME}", b"${", b"${${a}}", b"\x1b[2J",
     b"\x80\x04cos\nsystem\n(S'touch planted'\ntR.", b"PK\x03\x04", b"(a+)+$",
+    b"[/red]",
 )  # fmt: skip
 #: What takes the place of a value.
 VALUES: Sequence[Any] = (
     None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**30, 10**400,
     0.5, -0.0, 1e308, 5e-324, "", " ", "0", "x" * 100_000, SCRIPT, "../../../etc/passwd", "\0",
-    "\ud800", "\x1b[2J", "a\nb", "NaN", "${a}", "(a+)+$", "[", [], {}, [[]], [None], {"": None},
-    {"__class__": "x"}, "2026-99-99", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59",
+    "\ud800", "\x1b[2J", "a\nb", "NaN", "[/red]", "[bold", "${a}", "(a+)+$", "[",
+    [], {}, [[]], [None], {"": None},    {"__class__": "x"}, "2026-99-99", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59",
 )  # fmt: skip
 
 Bytes = Callable[[random.Random, bytes, bytes], bytes]

@@ -1,7 +1,7 @@
 """Every file that a command reads may be hostile: it is read, or refused in one sentence.
 
 ``nox -s fuzz`` reads 10,000 mutations of each format; the unit tests read the first few of them.
-``RLCONFORM_FUZZ=FORMAT:NUMBER`` makes one input again.
+A finding has the number of its input, from which ``input_of`` makes it again.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
+import traceback
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.unit.fuzz.formats import FORMATS, Format
-from tests.unit.fuzz.limits import limited_memory, limited_time
+from tests.unit.fuzz.limits import TookTooLong, limited_memory, limited_time
 from tests.unit.fuzz.mutations import SCRIPT, mutated
 
 #: Inputs of each format.
-INPUTS = int(os.environ.get("RLCONFORM_FUZZ_INPUTS", "20"))
+FEW = 20
+INPUTS = int(os.environ.get("RLCONFORM_FUZZ_INPUTS", FEW))
 SEED = int(os.environ.get("RLCONFORM_FUZZ_SEED", "0"))
 
 
@@ -45,24 +49,33 @@ def outcome(kind: Format, folder: Path, data: bytes) -> str:
     return came
 
 
+def finding(error: BaseException, number: int) -> tuple[str, str]:
+    """Describe what went wrong with an input: the place, of which one is enough, and a sentence."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{type(error).__name__} at {last.filename}:{last.lineno}"
+    return place, f"{number}: {place}: {str(error)[:300]}"
+
+
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutations_are_read_or_refused(
-    name: str, tmp_path: Path, record_property: pytest.RecordProperty
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts: dict[str, int] = {}
+    counts, findings = Counter[str](), dict[str, str]()
     with limited_memory():
         for number in range(INPUTS):
             data = input_of(name, number)
             try:
-                came = outcome(FORMATS[name], tmp_path / "input", data)
-            except BaseException as error:
-                error.add_note(f"{name}:{number} of seed {SEED}")
-                raise
-            counts[came] = counts.get(came, 0) + 1
-    record_property(name, counts)
-    assert sum(counts.values()) == INPUTS
-    assert not (Path.cwd() / "planted").exists(), "a file was executed"
+                counts[outcome(FORMATS[name], tmp_path / "input", data)] += 1
+            except (Exception, TookTooLong) as error:  # noqa: BLE001 - each is a finding
+                place, said = finding(error, number)
+                counts["wrong"] += 1
+                findings.setdefault(place, said)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{name}: {dict(counts)}\n" if INPUTS > FEW else "")
+    assert not findings, f"{dict(counts)} of seed {SEED}:\n" + "\n".join(findings.values())
+    assert counts.total() == INPUTS
+    assert not Path("planted").exists(), "a file was executed"
 
 
 @pytest.mark.parametrize("name", FORMATS)
