@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from rlconform.backends import BUILTIN, ONE_PROCESS
-from rlconform.certify.recording.base_exceptions import only_exceptions
 from rlconform.contract import (
     CLIENT_METHODS,
     ConfigError,
@@ -70,6 +69,10 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
 
 def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
     """Open the target's client; raise ``TargetError`` if the client lacks methods."""
+    from rlconform.certify.recording.base_exceptions import (  # noqa: PLC0415 - imports torch
+        only_exceptions,
+    )
+
     with only_exceptions("open"):
         client: Any = target.open(config or target.config, bootstrap)
     if missing := missing_methods(client):

@@ -79,7 +79,7 @@ def parse_name(text: str) -> RecipeName:
     while parts:
         name = _with_part(text, name, parts)
     if str(name) != text:
-        raise ConfigError(f"recipe {text!r}: expected its parts in the order of {str(name)!r}")
+        raise ConfigError(f"recipe {excerpt(text)!r}: expected its parts in the order of {str(name)!r}")
     return name
 
 

@@ -10,6 +10,7 @@ fork resolves and opens the target itself, in a process that has loaded no other
 from __future__ import annotations
 
 import faulthandler
+import io
 import json
 import os
 import signal
@@ -54,6 +55,23 @@ def serve(events_fd: int) -> None:
         events.send(ProcessEnded(job["number"], os.waitstatus_to_exitcode(status)))
 
 
+class _Log(io.BufferedIOBase):
+    """Writes to a descriptor of its own; what can't be written is dropped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write the bytes, if that is possible."""
+        with suppress(OSError):
+            os.write(self._descriptor, data)
+        return len(data)
+
+
 def run_job(job: dict[str, Any], events_fd: int) -> None:
     """Run pytest in the forked process, then exit without the fork server's exit handlers."""
     import pytest  # noqa: PLC0415 - preloaded
@@ -65,6 +83,8 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     for source, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, standard)
     os.chdir(job["folder"])
+    # pytest's own lines: the plane may close its standard files, or forbid writing to files
+    sys.stdout = sys.stderr = io.TextIOWrapper(_Log(os.dup(log)), "utf-8", write_through=True)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
     tempfile.tempdir = None  # the cached value is from before the run's folder was known
     if SHARED_RAY not in os.environ:

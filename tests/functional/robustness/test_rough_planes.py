@@ -29,7 +29,7 @@ PLANES: dict[str, tuple[set[str], str]] = {
     "replaces_hooks": ({"PASS"}, "PASS"),
     "deletes_folder": ({"PASS"}, "PASS"),
     "changes_folder": ({"PASS"}, "PASS"),
-    "patches_torch": ({"PASS", "FAIL"}, "FAIL"),
+    "patches_torch": ({"PASS", "FAIL", "SUITE_ERROR"}, "FAIL"),
 }
 #: A few checks that put, read and claim.
 SELECTED = "test_stat.py or test_tag.py or test_get.py"
@@ -51,7 +51,7 @@ def test_the_report_is_complete_and_nothing_is_left(
     before = orphans()
     done = user.certify(f"rough:{plane}", "-k", SELECTED)
     stdout, stderr = done.communicate(timeout=500)
-    assert done.returncode == 1, stdout + stderr
+    assert done.returncode in {1, 2}, stdout + stderr  # 2: the kit could not judge every check
     assert "Traceback" not in stderr
     report = json.loads((user.out / "report.json").read_text("utf-8"))
     assert report["footer"]["complete"], report["notes"]
