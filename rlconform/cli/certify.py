@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from rlconform._exit_codes import ExitCode
 from rlconform._yaml import read_config
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.runner import PlaneDidNotStart
+from rlconform.certify.minimize import minimize
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.console import (
     CertifyProgress,
@@ -25,7 +27,8 @@ from rlconform.certify.report.document import read_report
 from rlconform.certify.report.earlier_run import failed_checks, seconds_of_checks
 from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.run_verdicts import print_runs
-from rlconform.certify.report.signature import signer
+from rlconform.certify.report.signature import Signer, signer
+from rlconform.certify.report.verdict import Certificate
 from rlconform.certify.report.waivers import load_waivers
 from rlconform.certify.results import Outcome
 from rlconform.certify.target import check_target_name
@@ -101,6 +104,12 @@ def certify(
     sign: Annotated[
         Path | None, typer.Option(help="Sign the report with this ed25519 key (PEM or OpenSSH).")
     ] = None,
+    shorten: Annotated[
+        float,
+        typer.Option(
+            help="Seconds in which reproducers lose the calls that the defect does not need.", min=0
+        ),
+    ] = 30.0,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a report of more checks by one of fewer.")
     ] = False,
@@ -153,29 +162,9 @@ def certify(
             _fail(target or "", ConfigError("interrupted before the first check"), verbose)
         except (ConfigError, PlaneDidNotStart) as error:
             _fail(f"{target} with {config}" if config and target else target or "", error, verbose)
-        try:  # before anything is shown, so that a closed terminal does not lose it
-            folder = write_report(certificate, out, force, sign_with)
-        except ConfigError as error:
-            unwritten = str(error)
-        else:
-            unwritten = ""
-        console.print(requirement_table(certificate.results))
-        print_runs(console, certificate.run)
-        print_causes(console, certificate.causes)
-        print_summary(console, certificate)
-        if select and certificate.conclusion.exit_code == ExitCode.NOTHING_RAN:
-            asked = f"-k {select!r} matches no check; name a part of a check's name, as -k test_get"
-            console.print(escape(asked), highlight=False)
-        if only:
-            passed = sum(
-                result.outcome is Outcome.PASS for result in certificate.run.results.values()
-            )
-            console.print(
-                f"{passed} of {len(only)} checks that had failed pass; run all for a verdict",
-                highlight=False,
-            )
-        if unwritten:
-            fail(unwritten)
+        folder = _report(console, certificate, out, force, sign_with, select, len(only))
+        _shorten(console, certificate, interrupts, shorten)
+        _write_again(certificate, folder, sign_with)
         if folder != out:
             console.print(
                 f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it",
@@ -183,6 +172,58 @@ def certify(
             )
         print_folder(console, certificate.run, folder)
         raise typer.Exit(certificate.conclusion.exit_code)
+
+
+def _report(
+    console: Console,
+    certificate: Certificate,
+    out: Path,
+    force: bool,
+    sign_with: Signer | None,
+    select: str,
+    only: int,
+) -> Path:
+    """Write the report, then show it: a closed terminal does not lose it; return its folder."""
+    try:
+        folder, unwritten = write_report(certificate, out, force, sign_with), ""
+    except ConfigError as error:
+        folder, unwritten = out, str(error)
+    console.print(requirement_table(certificate.results))
+    print_runs(console, certificate.run)
+    print_causes(console, certificate.causes)
+    print_summary(console, certificate)
+    if select and certificate.conclusion.exit_code == ExitCode.NOTHING_RAN:
+        asked = f"-k {select!r} matches no check; name a part of a check's name, as -k test_get"
+        console.print(escape(asked), highlight=False)
+    if only:
+        passed = sum(result.outcome is Outcome.PASS for result in certificate.run.results.values())
+        console.print(
+            f"{passed} of {only} checks that had failed pass; run all for a verdict",
+            highlight=False,
+        )
+    if unwritten:
+        fail(unwritten)
+    return folder
+
+
+def _shorten(
+    console: Console, certificate: Certificate, interrupts: Interrupts, seconds: float
+) -> None:
+    """Shorten the reproducers, which Ctrl-C ends; one that came before has asked for no more."""
+    broken = [one for cause in certificate.causes for one in cause.requirements]
+    try:
+        with interrupts.allowed(), console.status("shortening the reproducers"):
+            minimize(certificate.run, broken, 0.0 if interrupts.pressed else seconds)
+    except KeyboardInterrupt:
+        console.print("interrupted: some reproducers are longer than they need to be")
+
+
+def _write_again(certificate: Certificate, folder: Path, sign_with: Signer | None) -> None:
+    """Write the report again, with the shorter reproducers."""
+    try:
+        write_report(certificate, folder, True, sign_with)
+    except ConfigError as error:
+        fail(str(error))
 
 
 def _level(name: str | None) -> Level | None:

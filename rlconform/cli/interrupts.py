@@ -7,6 +7,8 @@ SIGINT, SIGTERM ──▶ Interrupts    first: KeyboardInterrupt in the main thr
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -18,6 +20,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._held = False
+        self.pressed = False  # whether a signal came
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -40,7 +43,17 @@ class Interrupts:
         """Ignore the signals from now on: the work is done, and its report must be written."""
         self._held = True
 
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Raise the first signal in the block, unless one came before: what it does is optional."""
+        self._held = self.pressed
+        try:
+            yield
+        finally:
+            self._held = True
+
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self.pressed = True
         if not self._held:
             self._held = True
             raise KeyboardInterrupt

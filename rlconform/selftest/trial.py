@@ -194,7 +194,8 @@ def counted(run: RunRecord, evidence: str) -> Races:
     others: dict[str, str] = {}
     errors = []
     for result in run.results.values():
-        turn = _TURN.search(result.id)[1]  # type: ignore[index]  # each id has one
+        numbered = _TURN.search(result.id)  # a single turn has no number
+        turn = numbered[1] if numbered else "0"
         kill = result.outcome in BROKEN and evidence in result.evidence
         killed[turn] = killed.get(turn, False) or kill
         if result.outcome in BROKEN:

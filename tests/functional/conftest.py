@@ -70,6 +70,10 @@ def worker_server() -> None:
     start_separate_server()
 
 
+#: Reproducers stay as long as they are: a test of its own shortens one.
+FAST = ("--shorten", "0")
+
+
 @pytest.fixture
 def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
     """``certify(*arguments)`` runs the command in the planes' folder; no process may remain."""
@@ -79,7 +83,7 @@ def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
     ) -> Certification:
         mark = uuid.uuid4().hex
         done = subprocess.run(
-            [sys.executable, "-m", "rlconform", "certify", *arguments, "--out", str(out)],
+            [sys.executable, "-m", "rlconform", "certify", *arguments, "--out", str(out), *FAST],
             cwd=planes,
             env=os.environ | {"RLCONFORM_TEST": mark},
             capture_output=True,

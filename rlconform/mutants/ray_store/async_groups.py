@@ -212,7 +212,8 @@ class JournalCutWhenEmpty(Controller):
     async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
         for row in rows_in(self._index, partition_id, sample_ids or []):
             if _group(row.sample_id):
-                writes = [{"id": row.sample_id, "field": name} for name in sorted(row.fields)]
+                at = {"partition": partition_id, "id": row.sample_id}
+                writes = [{"at": dict(at), "field": name} for name in sorted(row.fields)]
                 entry = {"writes": writes, "tags": dict(row.tags), "writer": row.writer}
                 self._journals[partition_id].append(entry)
         due = await super().clear(partition_id, sample_ids, writer)

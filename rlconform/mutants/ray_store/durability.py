@@ -185,7 +185,7 @@ class FullPlaneDropsOldest(RayStoreClient):
 
 @durability_mutant("LOAD-03", evidence="a claim to cost about the same")
 class ClaimSearchesHistory(RayStoreClient):
-    """Compares each claimed row with every row that was ever claimed."""
+    """Compares each claimed row with every row that was ever claimed, whatever their case."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -194,6 +194,6 @@ class ClaimSearchesHistory(RayStoreClient):
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
         for sample_id in meta.sample_ids:
-            assert not sum(sample_id == known for known in self._history)
+            assert not sum(sample_id.casefold() == known.casefold() for known in self._history)
         self._history += meta.sample_ids
         return meta

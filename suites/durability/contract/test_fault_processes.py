@@ -111,8 +111,10 @@ def test_a_stopped_process_of_the_plane_loses_nothing(
         pytest.skip(f"the target declares no control, with which the {role} is found")
     control: Control = request.getfixturevalue("control")
     pids = control().storage_pids() if role == "storage process" else control().controller_pids()
+    # It claims fewer rows than are put, so that rows are ready when a claim meets the fault.
+    consumer = Claimer(reads=("x",), batch=2, idle_s=0.01)
     callers = [
-        *faults.start(EndlessProducer(), Claimer(reads=("x",), idle_s=0.01), AllCalls()),
+        *faults.start(EndlessProducer(), consumer, AllCalls()),
         faults.start_here(EndlessProducer()),
     ]
     faults.until(has_made(BEFORE), *callers)

@@ -20,7 +20,6 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_row
-from rlconform.certify.scenarios.large_overwrites import expect_no_torn_read
 from rlconform.certify.scenarios.odd_ids import NUMBERS, ODD_IDS
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall, run_concurrently
@@ -178,13 +177,3 @@ def expect_whole_rows(part: PartitionUnderTest, versions: list[int]) -> None:
         )
         got = " and ".join(show_row(row) for row in rows.values())
         expect(whole, f"x and y of {sample_id!r} from one put, not of two", got)
-
-
-@requirement("PUT-22")
-@pytest.mark.parametrize("writes", ["owner", "attached"])
-def test_a_read_beside_another_processs_puts_of_large_columns_has_the_fields_of_one_put(
-    part: PartitionUnderTest, actors: Actors, writes: str
-) -> None:
-    (attached,) = (part.via(actor) for actor in actors(1))
-    views = (part, attached) if writes == "owner" else (attached, part)
-    expect_no_torn_read(*views)

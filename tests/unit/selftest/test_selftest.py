@@ -143,6 +143,13 @@ def test_a_turn_that_fails_for_another_reason_is_no_kill_and_is_told() -> None:
     assert (both.seeds, both.kills, both.others) == (8, 4, races.others)
 
 
+def test_a_single_turn_has_no_number() -> None:
+    run = RunRecord(target={}, complete=True)
+    run.results["a"] = CheckResult("a", "CLEAR-07", outcome=Outcome.FAIL, evidence="lost: r1")
+    run.results["b"] = CheckResult("b", "CLEAR-07", outcome=Outcome.PASS)
+    assert (counted(run, "lost").seeds, counted(run, "lost").kills) == (1, 1)
+
+
 # -- the catalogue -------------------------------------------------------------------------------
 
 

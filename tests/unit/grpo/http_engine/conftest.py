@@ -21,7 +21,8 @@ _SERVER = Path(__file__).parents[4] / "fixtures/servers/tiny_completions.py"
 
 
 def _server_class() -> Any:
-    spec = importlib.util.spec_from_file_location("tiny_completions", _SERVER)
+    # Another name than the file's: pytest rewrites modules of that name if a test starts it anew.
+    spec = importlib.util.spec_from_file_location("server_of_the_tests", _SERVER)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
