@@ -11,11 +11,12 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from rlconform.contract.errors import ConfigError
+
+if TYPE_CHECKING:  # readers of events do without pydantic
+    from pydantic import BaseModel, ValidationError
 
 #: Bytes of the largest document, such as a report or a history. The largest of our own has 6 MB.
 LARGEST = 256 << 20
@@ -28,7 +29,7 @@ LONGEST_EXCERPT = 200
 #: Bytes that are read at once.
 _PIECE = 1 << 20
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound="BaseModel")
 
 
 def read_bytes(path: Path, hint: str, largest: int = LARGEST) -> bytes:
@@ -125,6 +126,8 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 def parse_model(model: type[M], text: str, where: str, *, strict: bool | None = None) -> M:
     """Return a JSON text as the model; ``ConfigError`` names the first key that is wrong."""
+    from pydantic import ValidationError  # noqa: PLC0415 - see above
+
     parse_json(text, where)
     try:
         return model.model_validate_json(text, strict=strict)

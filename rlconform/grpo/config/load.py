@@ -141,7 +141,7 @@ def _first_error(invalid: ValidationError) -> str:
     # The location names which section of a union was meant, which is no key.
     location = [str(part) for part in wrong["loc"] if part not in SAMPLERS]
     key = excerpt(".".join(location))
-    reason = wrong["msg"].removeprefix("Value error, ")
+    reason = excerpt(wrong["msg"].removeprefix("Value error, "))
     reason = reason[:1].lower() + reason[1:]
     if wrong["type"] == "missing":
         return f"{key} is missing"
