@@ -90,6 +90,7 @@ def test_lengths_in_tags_trim_no_dense_column(part: PartitionUnderTest) -> None:
     known = KVBatchMeta(part.id, "train", IDS, ["x"], sequence_lengths=[2, 5, 4])
     expect_column(part.get_data(known), "x", list(rows))
 
+
 @requirement("PUT-01", scattered=False)
 def test_large_columns_of_odd_sizes_come_back_together(part: PartitionUnderTest) -> None:
     """A plane may read all columns into one piece of memory, each at a rounded place."""
