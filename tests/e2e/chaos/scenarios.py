@@ -83,7 +83,7 @@ SCENARIOS = (
     ),
     Scenario(
         "rollout_actor_ten_times_slower",
-        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any", steps=6,
+        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any", steps=4,
     ),
     Scenario(
         "reward_worker_killed",
