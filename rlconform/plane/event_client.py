@@ -59,6 +59,7 @@ def logged(method: Method) -> Method:
         }
         keys: Sequence[str] | None = named.get("sample_ids", getattr(meta, "sample_ids", None))
         asked = None if keys is None else list(keys)
+        self._in_flight[about["op_id"]] = about
         self._writer.write(PlaneOp(**about, status="invoked", keys=asked))
         returned, done = None, False
         try:
@@ -68,7 +69,7 @@ def logged(method: Method) -> Method:
                 returned = list(result.sample_ids)
         finally:
             end = CallOutcome("ok") if done else outcome_of(sys.exception())
-            self._writer.write(PlaneOp(**about, status=end.status, error=end.error, keys=returned))
+            self._ended(about["op_id"], end, returned)
         return result
 
     return cast(Method, call)
@@ -82,6 +83,7 @@ class EventClient:
 
     def __init__(self, client: DataPlaneClient, writer: EventWriter) -> None:
         self._client, self._writer = client, writer
+        self._in_flight: dict[int, dict[str, Any]] = {}  # calls without an outcome, by number
         self.register_partition = client.register_partition
         self.check_consumption_status = client.check_consumption_status
         self.close = client.close
@@ -91,6 +93,16 @@ class EventClient:
     claim_meta = logged(DataPlaneClient.claim_meta)
     get_data = logged(DataPlaneClient.get_data)
     clear_samples = logged(DataPlaneClient.clear_samples)
+
+    def give_up_calls(self) -> None:
+        """Write that the calls in flight have an unknown outcome; how they end is not written."""
+        for number in list(self._in_flight):
+            self._ended(number, CallOutcome("unknown", "timeout"), None)
+
+    def _ended(self, number: int, end: CallOutcome, keys: list[str] | None) -> None:
+        """Write how a call has ended, unless it was given up."""
+        if (about := self._in_flight.pop(number, None)) is not None:
+            self._writer.write(PlaneOp(**about, status=end.status, error=end.error, keys=keys))
 
 
 def outcome_of(error: BaseException | None) -> CallOutcome:

@@ -233,12 +233,14 @@ class AsyncPlaneTrainer(Trainer):
     ) -> None:
         """End what still runs in the event loop, without a call of an actor, and the event log.
 
-        Calls in threads get some seconds, so that the log has their outcomes.
+        Calls in threads get some seconds, so that the log has their outcomes. Those of the plane
+        that have not ended by then have an unknown outcome.
         """
         if kind is not None and self._loop_is_open:
             self._loop_is_open = False
             self._loop.run(cancel_others(_LAST_CALLS_S))
             self._threads.wait(_LAST_CALLS_S)
+            self.policy.give_up_calls()
             # ``Runner.close`` would wait for threads whose calls may never be answered.
             self._loop.get_loop().close()
         super().end_after_error(kind, error, trace)

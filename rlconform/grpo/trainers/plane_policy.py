@@ -40,7 +40,7 @@ from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy import Metrics
 from rlconform.grpo.workers.rank_layout import RankLayout
 from rlconform.grpo.workers.train_step import TrainStepError
-from rlconform.plane import read_columns, shard_meta_for_dp, write_columns
+from rlconform.plane import EventClient, read_columns, shard_meta_for_dp, write_columns
 
 #: Partitions of a run; each is cleared and reused.
 TRAIN_PARTITION = "train"
@@ -72,8 +72,10 @@ class PlanePolicy:
         self._pad_values = {INPUT_IDS: pad_token_id}
         self._step_fields: list[str] | None = None  # columns that the open step reads
         self._meter = TrafficMeter()
-        writer = events.writer if events is not None and events.enabled else None
-        self._client = metered_client(client, self._meter, writer)
+        self._event_client: EventClient | None = None
+        if events is not None and events.enabled:
+            client = self._event_client = EventClient(client, events.writer)
+        self._client = metered_client(client, self._meter, None)
         actors.workers.all(PlanePolicyWorker.attach, attach, pad_token_id)
         actors.call_rollout_workers(PlaneRolloutWorker.attach, attach)
         self._open_trace()
@@ -91,6 +93,11 @@ class PlanePolicy:
     def client(self) -> DataPlaneClient:
         """The driver's client."""
         return self._client
+
+    def give_up_calls(self) -> None:
+        """Write into the event log that the driver waits for its calls of the plane no longer."""
+        if self._event_client is not None:
+            self._event_client.give_up_calls()
 
     def prepare_step(self, num_samples: int, group_size: int | None = None) -> None:
         """Register the partition of a step with this many rows, in groups of ``group_size``."""

@@ -83,7 +83,7 @@ SCENARIOS = (
     ),
     Scenario(
         "rollout_actor_ten_times_slower",
-        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any", steps=6,
+        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any", steps=4,
     ),
     Scenario(
         "reward_worker_killed",
@@ -124,8 +124,9 @@ SCENARIOS = (
     ),
     Scenario(
         "plane_controller_stopped",
-        Role.PLANE_CONTROLLER, Stop(), _ends(*_PLANE_LOST), steps=_LONG,
-        overrides=("data_plane.ack_timeout_ms=10000",),
+        Role.PLANE_CONTROLLER, Stop(), steps=_LONG,
+        ending=_ends(*_PLANE_LOST, "NoAnswer"),  # TransferQueue's kind of PlaneUnavailable
+        overrides=("data_plane.ack_timeout_ms=5000",),
     ),
     Scenario(
         "plane_controller_ten_times_slower",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from rlconform.backends.memory import MemoryClient
 from rlconform.certify.target import open_target
 from rlconform.contract import PlaneUnavailable
 from rlconform.events import EventWriter, LogReader
@@ -43,6 +46,36 @@ def test_calls_and_outcomes_are_written(tmp_path: Path) -> None:
         ("get", "invoked", both, None), ("get", "ok", None, None),
         ("clear", "invoked", ["a"], None), ("clear", "ok", None, None),
         ("get", "invoked", ["a"], None), ("get", "failed", None, "not_found"),
+    ]  # fmt: skip
+
+
+class StuckClient(MemoryClient):
+    """A client whose clears wait until ``answered``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answered = threading.Event(), threading.Event()
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        self.asked.set()
+        assert self.answered.wait(60)
+        super().clear_samples(sample_ids, partition_id)
+
+
+def test_a_call_that_is_given_up_has_an_unknown_outcome_and_no_second_one(tmp_path: Path) -> None:
+    with EventWriter(tmp_path, run="r", role="driver") as writer, ThreadPoolExecutor(1) as pool:
+        stuck = StuckClient()
+        client = EventClient(stuck, writer)
+        client.register_partition("p", ["x"], 1, ["task"])
+        call = pool.submit(client.clear_samples, sample_ids=[], partition_id="p")
+        assert stuck.asked.wait(60)
+        client.give_up_calls()
+        stuck.answered.set()
+        call.result(60)
+        client.give_up_calls()
+        client.close()
+    assert calls(tmp_path) == [
+        ("clear", "invoked", [], None), ("clear", "unknown", None, "timeout"),
     ]  # fmt: skip
 
 
