@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from rlconform._files import lines_of
 from rlconform.check_run.anomaly import RecordKey, RunAnomaly, key_of
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.overview import Overview
@@ -23,6 +22,7 @@ from rlconform.check_run.rules.liveness import Liveness
 from rlconform.check_run.rules.staleness import StalenessWithinBound
 from rlconform.check_run.step_summaries import StepSummary
 from rlconform.check_run.verdict import RuleOutcome, RuleVerdict, sources_of, verdict_of
+from rlconform.events.log_file import pieces_of_lines
 from rlconform.events.reader import LogDefect, LogFileInfo, LogReader, log_files
 from rlconform.events.schema import (
     GroupEvent,
@@ -190,7 +190,7 @@ def find_records(files: Iterable[LogFileInfo], wanted: set[RecordKey]) -> dict[R
         numbers = {key.seq for key in wanted if key.source == info.source}
         if not numbers:
             continue
-        for line in lines_of(info.path):
+        for line in pieces_of_lines(info.path):
             try:
                 record = decoder.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -180,6 +180,17 @@ class LogFile:
         self._noted += 1
         if self._noted <= MOST_DEFECTS or kind in {DefectKind.TORN_LINE, DefectKind.NOT_CLOSED}:
             self._note(LogDefect(kind, self.info.path, line, message))
+
+
+def pieces_of_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; one that is too long comes in pieces, which are no records.
+
+    Raises:
+        OSError: The file can't be read.
+    """
+    with path.open("rb") as file:
+        while piece := file.readline(LONGEST_LINE):
+            yield piece
 
 
 def _why_unreadable(line: bytes, error: str) -> tuple[DefectKind, str]:

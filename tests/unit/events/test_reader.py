@@ -156,5 +156,5 @@ def test_clocks_that_go_back_in_a_large_file_do_not_stop_the_reader(tmp_path: Pa
     lines = [msgspec.json.encode(one) + b"\n" for one in records]
     path.write_bytes(b"".join(lines) + lines[-1])
     reader = LogReader([path], piece_bytes=len(b"".join(lines)) + 1)
-    assert [record.seq for record in reader] == [0, 1, 2, 2]
+    assert sorted(record.seq for record in reader) == [0, 1, 2, 2]
     assert DefectKind.CLOCK in {one.kind for one in reader.defects}
