@@ -82,6 +82,7 @@ class RayStoreConfig(DataPlaneConfig):
     impl: Literal["ray_store"]
     backend: Literal["ray"] | None = None
     name: Annotated[str, Field(min_length=1)]  # of the plane, by which clients attach to it
+    ack_timeout_ms: PositiveInt | None = None  # of the controller's answer; 30 s by default
 
 
 class TransferQueueConfig(DataPlaneConfig):

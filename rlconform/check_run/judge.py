@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rlconform._files import lines_of
 from rlconform.check_run.anomaly import RecordKey, RunAnomaly, key_of
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.overview import Overview
@@ -189,14 +190,13 @@ def find_records(files: Iterable[LogFileInfo], wanted: set[RecordKey]) -> dict[R
         numbers = {key.seq for key in wanted if key.source == info.source}
         if not numbers:
             continue
-        with info.path.open("rb") as lines:
-            for line in lines:
-                try:
-                    record = decoder.decode(line)
-                except msgspec.MsgspecError:
-                    continue  # a defect that the reader has noted
-                if record.seq in numbers and key_of(record) in wanted:
-                    found[key_of(record)] = record
+        for line in lines_of(info.path):
+            try:
+                record = decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue  # a defect that the reader has noted
+            if record.seq in numbers and key_of(record) in wanted:
+                found[key_of(record)] = record
     return found
 
 

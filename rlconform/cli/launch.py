@@ -18,7 +18,7 @@ from rlconform.contract import ConfigError
 
 if TYPE_CHECKING:  # recipes import torch, which takes seconds
     from rlconform.launch.job_folder import JobFolder
-    from rlconform.launch.judge import JobVerdict
+    from rlconform.launch.job_verdict import JobVerdict
     from rlconform.launch.slurm import JobStatus
 
 EPILOG = (
@@ -154,10 +154,11 @@ def _judged(
     console: Console, folder: JobFolder, status: JobStatus | None, baseline: Path | None
 ) -> ExitCode:
     from rlconform.launch.job_folder import JobFolder  # noqa: PLC0415 - imports torch
-    from rlconform.launch.judge import judge_job, write_verdict  # noqa: PLC0415
+    from rlconform.launch.judge import judge_job, last_status, write_verdict  # noqa: PLC0415
 
-    legacy = None if baseline is None else JobFolder(baseline.absolute())
-    verdict = judge_job(folder, status, legacy)
+    if baseline is not None:
+        folder.keep_baseline(JobFolder(baseline.absolute()))
+    verdict = judge_job(folder, status or last_status(folder))
     write_verdict(verdict, folder)
     console.print(_table(verdict))
     word = "PASS" if verdict.passed else "FAIL"

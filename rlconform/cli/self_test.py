@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 import rlconform
 from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
+from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
 from rlconform.mutants.defect import Defect
 from rlconform.mutants.registry import all_mutants
@@ -49,6 +51,9 @@ EPILOG = (
     "rlconform self-test --list --races\n\n"
     "rlconform self-test --races --seeds 20 --jobs 2\n\n"
     "rlconform self-test --check-run\n\n"
+    "rlconform self-test --ray-address 10.0.0.1:6379\n\n"
+    "With --ray-address it tries the planes whose defect shows on several hosts only, and no "
+    "others.\n\n"
     "Exit codes: 0 every mutant is killed as declared, 1 not so, or interrupted, 2 nothing to try."
 )
 
@@ -95,6 +100,7 @@ def self_test(
             max=1,
         ),
     ] = 0.0,
+    ray_address: RayAddress = None,
     out: Annotated[Path, typer.Option(help="Folder for the matrix.")] = Path("rlconform-self-test"),
     only_list: Annotated[
         bool, typer.Option("--list", help="Show which mutants there are, and try none.")
@@ -102,15 +108,14 @@ def self_test(
 ) -> None:
     """Run the suite on planes with planted defects: the checks of its ids must kill each one."""
     console = new_console()
+    use_ray_at(ray_address)
+    hosts = ray_address is not None
     try:
-        chosen = _choose(mutant or [], races, check_run, gate)
+        chosen = _choose(mutant or [], races, check_run, gate, hosts)
     except ConfigError as error:
         fail(str(error))
     if not chosen.planes and not chosen.runs:
-        fail(
-            "these options together leave nothing to try; races are not at the gate, and --races "
-            "and --no-races leave the others out"
-        )
+        fail(_why_nothing(chosen, hosts))
     if only_list:
         by_name = sorted(chosen.planes, key=lambda case: case.name)
         planes = {case.name: case.mutant for case in by_name if case.mutant is not None}
@@ -118,6 +123,7 @@ def self_test(
             console.print(mutant_table(planes))
         if chosen.defects:
             console.print(defect_table(chosen.defects))
+        _print_left_out(console, chosen)
         return
     began = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
@@ -126,7 +132,7 @@ def self_test(
         check_writable(out)
         with progress:
             runs = run_defect_cases(chosen.runs, progress.record)
-            settings = Settings(jobs, seeds, effort, gate, until_sure)
+            settings = Settings(jobs, seeds, effort, gate, until_sure, hosts)
             tried = [*runs, *run_trials(chosen.planes, settings, progress.record)]
     except ConfigError as error:
         fail(str(error))
@@ -142,6 +148,7 @@ def self_test(
     console.print(result_table(tried))
     result = _Result(chosen, tried, partial)
     print_summary(console, tried, result.matrix if result.planes and not mutant else None)
+    _print_left_out(console, chosen)
     several = "s" * (len(tried) != 1)
     console.print(f"{len(tried)} trial{several} in {time.monotonic() - began:.0f} s")
     result.write(out)
@@ -158,6 +165,7 @@ class _Chosen:
     planes: Sequence[Case]
     runs: Sequence[DefectCase] = ()
     defects: Mapping[str, Defect] = field(default_factory=dict)
+    left_out: Sequence[str] = ()  # mutants that need several hosts
 
     @property
     def size(self) -> int:
@@ -165,17 +173,20 @@ class _Chosen:
 
 
 def _choose(
-    named: Sequence[str], races: bool | None, check_run: bool | None, gate: bool
+    named: Sequence[str], races: bool | None, check_run: bool | None, gate: bool, hosts: bool
 ) -> _Chosen:
-    """Return what to try; ``named`` may have mutants and defects of the trainer."""
+    """Return what to try; ``named`` may have mutants and defects of the trainer.
+
+    ``hosts``: there are several, for the mutants that need them; the others are tried on one.
+    """
     known = all_mutants()
     unknown = [name for name in named if name not in known]
-    runs = bool(unknown) if named else races is not True
+    runs = bool(unknown) if named else races is not True and not hosts
     defects = all_defects() if runs and check_run is not False else {}
     if left := [name for name in unknown if name not in defects]:
         suggestion = did_you_mean(left[0], [*known, *defects])
         fail(f"no mutant {left[0]!r}{suggestion or '; rlconform self-test --list shows them'}")
-    planes = {
+    asked = {
         name: held
         for name, held in known.items()
         if (not named or name in named)
@@ -183,13 +194,36 @@ def _choose(
         and not (gate and held[1].chance)
         and check_run is not True
     }
-    right = races is not True and check_run is not True and not named
+    planes = {name: held for name, held in asked.items() if held[1].several_hosts is hosts}
+    left_out = [] if hosts else [name for name in asked if name not in planes]
+    right = races is not True and check_run is not True and not named and not hosts
     tried = {name: one for name, one in defects.items() if not named or name in named}
     return _Chosen(
         cases(planes, references=right, gate=gate),
         defect_cases(tried, right=not named) if tried else (),
         tried,
+        left_out,
     )
+
+
+def _why_nothing(chosen: _Chosen, hosts: bool) -> str:
+    if chosen.left_out:
+        return f"{', '.join(chosen.left_out)}: only several hosts show it: give --ray-address"
+    if hosts:
+        return (
+            "with --ray-address only planes are tried whose defect shows on several hosts: leave "
+            "it out, or name one of them"
+        )
+    return (
+        "these options together leave nothing to try; races are not at the gate, and --races "
+        "and --no-races leave the others out"
+    )
+
+
+def _print_left_out(console: Console, chosen: _Chosen) -> None:
+    if chosen.left_out:
+        names = ", ".join(chosen.left_out)
+        console.print(f"not tried, needs --ray-address of several hosts: {names}", soft_wrap=True)
 
 
 class _Result:
@@ -197,6 +231,7 @@ class _Result:
 
     def __init__(self, chosen: _Chosen, tried: Sequence[TrialResult], partial: str) -> None:
         self._partial, self._tried, self._defects = partial, tried, chosen.defects
+        self._left_out = chosen.left_out
         names = {run.name for run in chosen.runs}
         self.planes = [one for one in tried if one.name not in names]
         self._runs = [one for one in tried if one.name in names]
@@ -219,6 +254,7 @@ class _Result:
         found = {
             "header": header,
             "complete": not self._partial,
+            "left_out": list(self._left_out),
             "trials": [asdict(one) for one in self.matrix.judged.values()],
             "trainer_trials": [asdict(one) for one in self._runs],
         }

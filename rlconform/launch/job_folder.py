@@ -7,20 +7,24 @@ code/          the tracked files as they were
 run/           metrics.jsonl, events/, checkpoints/: of all runs of the chain
 logs/          ID[-RESTART]/: job.log, driver.log, head-NODE.log, worker-NODE.log, end
 complete       exists once the last step was made
+baseline/      of the legacy twin's run: job.json and run/metrics.jsonl, copied by the judge
 verdict.json, junit.xml    what the judge says
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from rlconform import __version__
+from rlconform._files import is_file, parse_model, read_text
 from rlconform._versions import installed_versions
 from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.records import METRICS_FILE
@@ -34,6 +38,10 @@ _PACKAGES = (
     "ray", "torch", "transformers", "tensordict", "TransferQueue", "megatron-core",
     "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine", "vllm",
 )  # fmt: skip
+
+
+#: ``ID`` or ``ID-RESTART``; anything else below ``logs`` is not ours.
+_IS_RUN = re.compile(r"[0-9]{1,18}(-[0-9]{1,18})*")
 
 
 class JobRecord(BaseModel):
@@ -81,6 +89,11 @@ class JobFolder:
         return self.path / "run" / "r3"
 
     @property
+    def baseline(self) -> JobFolder:
+        """The copy of what the judge reads of the legacy twin's run."""
+        return JobFolder(self.path / "baseline")
+
+    @property
     def complete(self) -> bool:
         """Whether the last step was made."""
         return (self.path / "complete").exists()
@@ -89,23 +102,31 @@ class JobFolder:
     def runs(self) -> list[Path]:
         """The folders of logs, those of the last run last."""
         return sorted(
-            (path for path in (self.path / "logs").glob("*") if path.is_dir()),
+            (path for path in (self.path / "logs").glob("*") if _IS_RUN.fullmatch(path.name)),
             key=lambda path: [int(part) for part in path.name.split("-")],
         )
 
+    def keep_baseline(self, legacy: JobFolder) -> None:
+        """Copy what the judge reads of the legacy twin's run, which may go on or be removed."""
+        shutil.rmtree(self.baseline.path, ignore_errors=True)
+        for source, copy in (
+            (legacy.path / "job.json", self.baseline.path / "job.json"),
+            (legacy.metrics, self.baseline.metrics),
+        ):
+            if source.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy)
+
     def record(self) -> JobRecord:
         """Read ``job.json``; ``ConfigError`` if the folder is none of a job."""
-        try:
-            return JobRecord.model_validate_json(
-                (self.path / "job.json").read_bytes(), strict=False
-            )
-        except OSError as error:
+        path = self.path / "job.json"
+        if not is_file(path):
             raise ConfigError(
-                f"{self.path}: no job.json: {error.strerror}; name the folder of a job that "
+                f"{self.path}: no job.json: No such file; name the folder of a job that "
                 f"`rlconform launch` has written"
-            ) from error
-        except ValidationError as error:
-            raise ConfigError(f"{self.path}/job.json: {error.errors()[0]['msg']}") from error
+            )
+        text = read_text(path, "name the folder of a job that `rlconform launch` has written")
+        return parse_model(JobRecord, text, str(path), strict=False)
 
 
 def create(recipe: Recipe, overrides: Sequence[str], site: Site, path: Path) -> JobFolder:

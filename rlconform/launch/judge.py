@@ -4,7 +4,7 @@
     Slurm's status, logs/*/end ──┤
     run/metrics.jsonl ───────────┼─▶ a GateVerdict per gate ──▶ verdict.json, junit.xml, exit code
     run/events, run/r3 ──────────┤
-    metrics of the legacy twin ──┘
+    baseline/run/metrics.jsonl ──┘  of the legacy twin
 
 It passes if every gate does. A gate that the recipe names and that could not run fails it.
 """
@@ -12,14 +12,12 @@ It passes if every gate does. A gate that the recipe names and that could not ru
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
-from xml.etree import ElementTree
+from dataclasses import replace
 
 from rlconform.grpo.metrics.reader import MetricLog
+from rlconform.launch.certificate import certificate_of, status_before
 from rlconform.launch.endings import judge_ending, read_end
-from rlconform.launch.gate_verdict import GateOutcome, GateVerdict
+from rlconform.launch.gate_verdict import GateVerdict
 from rlconform.launch.gates import (
     events_gate,
     metric_gates,
@@ -30,30 +28,15 @@ from rlconform.launch.gates import (
     throughput_gate,
 )
 from rlconform.launch.job_folder import JobFolder, JobRecord
+from rlconform.launch.job_verdict import JUNIT, JobVerdict, junit_bytes
 from rlconform.launch.names import parse_name
 from rlconform.launch.slurm import JobStatus
 
 
-@dataclass(frozen=True)
-class JobVerdict:
-    """The verdicts of all gates of a job."""
-
-    record: JobRecord
-    status: JobStatus | None
-    gates: tuple[GateVerdict, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether every gate passes; a job without any does not."""
-        return bool(self.gates) and all(gate.passed for gate in self.gates)
-
-
-def judge_job(
-    folder: JobFolder, status: JobStatus | None, baseline: JobFolder | None = None
-) -> JobVerdict:
+def judge_job(folder: JobFolder, status: JobStatus | None) -> JobVerdict:
     """Judge a job by its gates; without ``status`` the folder alone is judged.
 
-    ``baseline`` is the folder of the legacy twin.
+    The gates that compare with the legacy twin read the copy of its metrics in the folder.
     """
     record = folder.record()
     gates = record.gates
@@ -68,19 +51,28 @@ def judge_job(
     if gates.check_run:
         verdicts += events_gate(folder.events)
     if gates.needs_baseline:
-        legacy = _legacy_log(record, baseline)
+        legacy = _legacy_log(record, folder.baseline)
         if gates.parity is not None:
             verdicts += parity_gates(log, legacy, gates.parity)
         if gates.throughput is not None:
             verdicts.append(throughput_gate(log, legacy, gates.throughput))
     if gates.r3_trace:
         verdicts.append(r3_gate(folder.r3_trace))
-    return JobVerdict(record, status, tuple(verdicts))
+    return JobVerdict(record, status, tuple(_relative(verdict, folder) for verdict in verdicts))
 
 
-def _legacy_log(record: JobRecord, baseline: JobFolder | None) -> MetricLog | str:
+def last_status(folder: JobFolder) -> JobStatus | None:
+    """Return Slurm's last word on a job that was judged before; None once a later job has run."""
+    status = status_before(folder.path)
+    if status is None or not folder.runs:
+        return status
+    last = folder.runs[-1].name.partition("-")[0]
+    return status if int(last) <= int(status.job) else None
+
+
+def _legacy_log(record: JobRecord, baseline: JobFolder) -> MetricLog | str:
     legacy = str(parse_name(record.recipe).legacy)
-    if baseline is None:
+    if not baseline.path.exists():
         return f"no run of {legacy} was named: launch it, and give its folder as --baseline"
     own = baseline.record().recipe
     if own != legacy:
@@ -88,50 +80,13 @@ def _legacy_log(record: JobRecord, baseline: JobFolder | None) -> MetricLog | st
     return read_log(baseline.metrics)
 
 
+def _relative(verdict: GateVerdict, folder: JobFolder) -> GateVerdict:
+    """Name files relative to the job's folder: a copy of it has the same verdict."""
+    return replace(verdict, message=verdict.message.replace(f"{folder.path}/", ""))
+
+
 def write_verdict(verdict: JobVerdict, folder: JobFolder) -> None:
     """Write ``verdict.json``, the certificate of the run, and ``junit.xml``."""
-    text = json.dumps(document(verdict), indent=2)
+    text = json.dumps(certificate_of(verdict, folder.path), indent=2)
     (folder.path / "verdict.json").write_text(text + "\n", "utf-8")
-    tree = ElementTree.ElementTree(junit(verdict))
-    tree.write(folder.path / "junit.xml", "utf-8", xml_declaration=True)
-
-
-def document(verdict: JobVerdict) -> dict[str, Any]:
-    """Return the certificate as plain values."""
-    record = verdict.record
-    name = parse_name(record.recipe)
-    return {
-        "schema": 1,
-        "level": "e2e",
-        "recipe": record.recipe,
-        "plane": name.plane or "legacy",
-        "passed": verdict.passed,
-        "gates": [asdict(gate) for gate in verdict.gates],
-        "slurm": None if verdict.status is None else asdict(verdict.status),
-        "steps": record.steps,
-        "gpu_hours": record.gpu_hours,
-        "commit": record.commit,
-        "modified": list(record.modified),
-        "rlconform": record.rlconform,
-        "versions": record.versions,
-    }
-
-
-def junit(verdict: JobVerdict) -> ElementTree.Element:
-    """Return a ``testsuite`` with a case per gate; one that never ran is an error."""
-    counts: Sequence[tuple[str, GateOutcome, str]] = (
-        ("failures", GateOutcome.FAIL, "failure"),
-        ("errors", GateOutcome.NOT_RUN, "error"),
-    )
-    suite = ElementTree.Element("testsuite", name=f"rlconform launch {verdict.record.recipe}")
-    suite.set("tests", str(len(verdict.gates)))
-    for word, outcome, _ in counts:
-        suite.set(word, str(sum(gate.outcome is outcome for gate in verdict.gates)))
-    for gate in verdict.gates:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=verdict.record.recipe, name=gate.gate
-        )
-        for _, outcome, tag in counts:
-            if gate.outcome is outcome:
-                ElementTree.SubElement(case, tag, message=gate.message)
-    return suite
+    (folder.path / JUNIT).write_bytes(junit_bytes(verdict))

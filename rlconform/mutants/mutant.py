@@ -35,6 +35,7 @@ class Mutant(Target):
         chance: Whether a check may miss the defect, because it shows only in a race.
         scattered: Whether only unit checks kill it, when several processes make their calls.
         interplay: Whether the scenarios of ``functional/interplay`` must kill it.
+        several_hosts: Whether it is right on one host, and only a Ray of several hosts shows it.
         rationale: The mutant's docstring: what the plane does wrong, with incident ids.
     """
 
@@ -45,6 +46,7 @@ class Mutant(Target):
     chance: bool = False
     scattered: bool = False
     interplay: bool = False
+    several_hosts: bool = False
     rationale: str = ""
 
 
@@ -62,6 +64,7 @@ def mutant(
     chance: bool = False,
     scattered: bool = False,
     interplay: bool = False,
+    several_hosts: bool = False,
     timeouts: Timeouts | None = None,
     level: Level | None = None,
 ) -> Callable[[Callable[..., Any]], Mutant]:
@@ -93,6 +96,7 @@ def mutant(
             chance=chance,
             scattered=scattered,
             interplay=interplay,
+            several_hosts=several_hosts,
             rationale=inspect.getdoc(opens) or "",
         )
 

@@ -60,6 +60,7 @@ class Settings:
         gate: Run only the checks that must kill a mutant, and the short checks on a correct plane.
             This shows whether mutants are killed, not whether other requirements fail too.
         until_sure: Try no more seeds of a race once half of them have killed it each time.
+        joined: Whether trials use the Ray at ``RLCONFORM_RAY``, instead of one per job.
     """
 
     jobs: int = 2
@@ -67,6 +68,7 @@ class Settings:
     effort: float = 0.0
     gate: bool = False
     until_sure: bool = False
+    joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def run_trials(
 
     def start_job() -> None:
         environment: Mapping[str, str] = {}
-        if several:
+        if several and not settings.joined:
             started.append(cluster := SharedRay())
             environment = cluster.environment()
         local.fork_server = ForkServer(environment)
@@ -170,7 +172,7 @@ def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult
         disregards = DISREGARDS.get(case.name, ())
         return judge_reference(case.name, trial.results, trial.complete, trial.seconds, disregards)
     if not case.mutant.chance:
-        if settings.gate:
+        if settings.gate or case.mutant.several_hosts:  # processes on other hosts fail every check
             trial = try_declared(case.spec, case.mutant, fork_server)
         else:
             trial = try_once(

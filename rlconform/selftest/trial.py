@@ -35,6 +35,8 @@ SHORT: Mapping[Level, tuple[str, ...]] = {
 }
 #: Folder of the scenarios of several processes, all of which run if one requirement is asked for.
 INTERPLAY = ("functional/interplay",)
+#: Folder of the checks that show a defect of several hosts: each process fails at once.
+SEVERAL_HOSTS = ("functional/contract",)
 #: Seconds that a check of scenarios may take: with as many trials at once as a self-test has jobs,
 #: the usual time ends the search before the scenario that kills the mutant.
 INTERPLAY_S = 900.0
@@ -127,10 +129,15 @@ def try_once(
 
 
 def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
-    """Run only the short checks, or scenarios, of the requirements that must kill the mutant."""
-    folders: Mapping[Level, tuple[str, ...]] = (
-        {"functional": INTERPLAY} if mutant.interplay else SHORT
-    )
+    """Run only the short checks, or scenarios, of the requirements that must kill the mutant.
+
+    If only several hosts show it, the processes of checks are on those of the Ray that was joined.
+    """
+    folders = SHORT
+    if mutant.interplay:
+        folders = {"functional": INTERPLAY}
+    elif mutant.several_hosts:
+        folders = {"functional": SEVERAL_HOSTS}
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, folders)})
     options = CertifyOptions(
         spec,
@@ -139,6 +146,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
         requirements=mutant.fails,
         races=False,
         max_hangs=0,
+        spread=mutant.several_hosts,
         check_timeout=INTERPLAY_S if mutant.interplay else None,
     )
     return _trial(options, fork_server)

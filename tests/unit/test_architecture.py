@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": _CERTIFY,
     "soak": _CERTIFY,
     "integrations": _PLANE,
-    "launch": _GRPO | {"check_run"},
+    "launch": _CERTIFY,
     "new_adapter": _CONTRACT,
     "pytest_plugin": set(),
     "cli": _CERTIFY

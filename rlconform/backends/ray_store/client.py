@@ -10,6 +10,9 @@ from rlconform.backends.base import SharedClient, load_module
 from rlconform.backends.config import DataPlaneConfig, RayStoreConfig, config_of
 from rlconform.backends.index import Usage
 
+#: Milliseconds that a call may wait for the controller, if ``ack_timeout_ms`` does not say.
+_ANSWER_MS = 30_000
+
 
 class RayStoreClient(SharedClient):
     """A client of a plane in a Ray cluster, used like ``MemoryClient``.
@@ -29,12 +32,13 @@ class RayStoreClient(SharedClient):
         self._owner = validation.flag("bootstrap", bootstrap)
         connection = load_module("ray_store.connection", "ray")
         engine = load_module("ray_store.engine", "ray")
+        answer_s = (config.ack_timeout_ms or _ANSWER_MS) / 1e3
         if bootstrap:
             self._connection = connection.start(
-                config.name, config.storage_capacity, config.global_segment_size
+                config.name, answer_s, config.storage_capacity, config.global_segment_size
             )
         else:
-            self._connection = connection.attach(config.name)
+            self._connection = connection.attach(config.name, answer_s)
         self._engine = engine.RayStoreEngine(self._connection)
 
     def usage(self) -> Usage:

@@ -36,17 +36,23 @@ from rlconform.contract import CapacityExceeded, ClientClosed, PlaneUnavailable
 
 NAMESPACE = "rlconform.ray_store"
 
-#: Timeouts in seconds: of a call that doesn't wait for rows, and of the controller's start.
-_CALL_S, _START_S = 30.0, 60.0
+#: Timeouts in seconds: of rows that are mapped, and of the controller's start.
+_ROWS_S, _START_S = 30.0, 60.0
 _STOP_S = 5.0
 
 
 class ControllerConnection:
-    """Calls a plane's controller; ``ray_runtime`` is None in a client that attached."""
+    """Calls a plane's controller, which has ``answer_s`` seconds to answer.
 
-    def __init__(self, name: str, controller: Any, ray_runtime: RayRuntime | None) -> None:
+    ``ray_runtime`` is None in a client that attached.
+    """
+
+    def __init__(
+        self, name: str, controller: Any, answer_s: float, ray_runtime: RayRuntime | None
+    ) -> None:
         self._name = name
         self._controller = controller
+        self._answer_s = answer_s
         self._ray_runtime = ray_runtime
         self._closed = False
         self._used = threading.Condition()
@@ -78,7 +84,7 @@ class ControllerConnection:
                 if self._closed:  # ``close`` ran before the call was registered
                     ray.cancel(reference)
             try:
-                answer = self._answer(reference, wait_s + _CALL_S)
+                answer = self._answer(reference, wait_s + self._answer_s)
             finally:
                 with self._used:
                     self._calls.discard(reference)
@@ -175,7 +181,7 @@ class ControllerConnection:
 
     def _fetch(self, references: Any) -> Any:
         with self._using():
-            return self._await(references, _CALL_S)
+            return self._await(references, _ROWS_S)
 
     def _answer(self, reference: Any, seconds: float) -> Any:
         """Wait for a call's answer; cancel a late call, unless its answer arrives meanwhile."""
@@ -199,7 +205,9 @@ class ControllerConnection:
             raise PlaneUnavailable("the plane's controller is dead or unreachable") from error
 
 
-def start(name: str, capacity: int | None, object_store_bytes: int | None) -> ControllerConnection:
+def start(
+    name: str, answer_s: float, capacity: int | None, object_store_bytes: int | None
+) -> ControllerConnection:
     """Start a plane in this process's Ray, or in a local Ray that ends with the plane.
 
     ``PlaneUnavailable`` if a plane of this name runs already, or the plane could not be started.
@@ -221,7 +229,7 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
             )
             .remote(capacity)
         )
-        connection = ControllerConnection(name, controller, ray_runtime)
+        connection = ControllerConnection(name, controller, answer_s, ray_runtime)
         started = True
     except ValueError as error:
         raise PlaneUnavailable(
@@ -236,11 +244,11 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
     return connection
 
 
-def attach(name: str) -> ControllerConnection:
+def attach(name: str, answer_s: float) -> ControllerConnection:
     """Attach to the plane of this name in this process's Ray, or raise ``PlaneUnavailable``."""
     if not ray.is_initialized():
         raise PlaneUnavailable("attach from a process that is connected to the plane's Ray")
     controller = find_actor(name, NAMESPACE)
     if controller is None:
         raise PlaneUnavailable(f"no plane {name!r} runs in this Ray cluster")
-    return ControllerConnection(name, controller, None)
+    return ControllerConnection(name, controller, answer_s, None)

@@ -15,11 +15,12 @@ for the engine's lock at each token, for the rewards of its rows, and for the pl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from pathlib import Path
 
-from rlconform.contract import DataPlaneClient, DataPlaneError, KVBatchMeta
+from rlconform.contract import DataPlaneClient, DataPlaneError, KVBatchMeta, PlaneUnavailable
 from rlconform.contract.fields import PER_TOKEN_FIELDS
 from rlconform.grpo.algorithm.rewards import enough_rewards
 from rlconform.grpo.failures import TooFewRewards
@@ -122,7 +123,9 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
             RuntimeError: ``attach`` was not called.
 
         If the put raises, the rows that it may have written are cleared before the error is
-        raised; an error of the clearing is added to it as a note.
+        raised; an error of the clearing is added to it as a note. After ``PlaneUnavailable`` they
+        are cleared only if the group was aborted during the put: otherwise the caller clears them,
+        and a plane that does not answer costs one wait less.
         """
         with self._groups.call():
             return self._generate_group(problem, group_id, partition_id, partial, stamp)
@@ -140,21 +143,22 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         with self._groups.enter(group_id) as aborted:
             rows = self._rows_of_group(loop, problem, group_id, partial)
             self._answer(loop, rows, "train", aborted.done, aborted)
-        if aborted.done():
-            return AbortedGroup(PartialGroup(group_id, tuple(rows)), self.exchange_stamps(stamp))
-        _check_rewards(group_id, rows)
-        rollout = self._rollout(rows, token_versions=True)
-        start, end = rollout.weight_version, rollout.end_version
-        self._trace_routes(rollout)
-        with _cleared_on_error(client, rollout.sample_ids, partition_id):
-            meta = kv_first_write(
-                client,
-                rollout.columns,
-                rollout.sample_ids,
-                partition_id,
-                token_fields=PER_TOKEN_FIELDS | {TOKEN_VERSIONS},
-                tags=[{WEIGHT_VERSION: start, END_WEIGHT_VERSION: end} for _ in rows],
-            )
+            if aborted.done():
+                rest = PartialGroup(group_id, tuple(rows))
+                return AbortedGroup(rest, self.exchange_stamps(stamp))
+            _check_rewards(group_id, rows)
+            rollout = self._rollout(rows, token_versions=True)
+            start, end = rollout.weight_version, rollout.end_version
+            self._trace_routes(rollout)
+            with _cleared_on_error(client, rollout.sample_ids, partition_id, aborted):
+                meta = kv_first_write(
+                    client,
+                    rollout.columns,
+                    rollout.sample_ids,
+                    partition_id,
+                    token_fields=PER_TOKEN_FIELDS | {TOKEN_VERSIONS},
+                    tags=[{WEIGHT_VERSION: start, END_WEIGHT_VERSION: end} for _ in rows],
+                )
         return GroupRollout(meta, rollout.summaries, start, end, self.exchange_stamps(stamp))
 
     def _trace_routes(self, rollout: Rollout) -> None:
@@ -209,13 +213,20 @@ def _check_rewards(group_id: str, rows: Sequence[RolloutRow]) -> None:
 
 @contextmanager
 def _cleared_on_error(
-    client: DataPlaneClient, sample_ids: Sequence[str], partition_id: str
+    client: DataPlaneClient,
+    sample_ids: Sequence[str],
+    partition_id: str,
+    aborted: Future[None],
 ) -> Iterator[None]:
-    """Clear rows if the ``with`` block raises; the error of the clearing is added as a note."""
+    """Clear rows if the ``with`` block raises; the error of the clearing is added as a note.
+
+    ``PlaneUnavailable`` leaves them to the caller, unless the group was aborted meanwhile: then the
+    caller may have cleared them before the plane wrote them.
+    """
     with ExitStack() as on_exit:
 
         def clear(_: type[BaseException] | None, error: BaseException | None, *__: object) -> None:
-            if error is None:
+            if error is None or (isinstance(error, PlaneUnavailable) and not aborted.done()):
                 return
             try:
                 client.clear_samples(sample_ids=list(sample_ids), partition_id=partition_id)

@@ -79,3 +79,14 @@ def test_long_runs_of_equal_values_come_back(
     for rows in (column, masks, column):
         part.put(IDS, x=rows)
         part.expect_rows(IDS, x=list(rows))
+
+
+@requirement("PUT-01", scattered=False)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bfloat16], ids=str)
+def test_values_that_cancel_come_back(part: PartitionUnderTest, dtype: torch.dtype) -> None:
+    """Advantages of a group sum to zero; so does any page of them, and an exclusive or of pairs."""
+    rows = torch.tensor([1, -1]).repeat(3, HALF // 2).to(dtype)
+    rows[1] = -rows[1]
+    rows[2] = torch.tensor([2, 2, -2, -2]).repeat(HALF // 4).to(dtype)
+    part.put(IDS, x=rows)
+    part.expect_rows(IDS, x=list(rows))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from .faults import Fault, Kill, Lose, Slow, Stop
@@ -30,7 +29,6 @@ class Scenario:
     rank: int = 0  # of the victim
     steps: int = 10  # of the whole run
     overrides: tuple[str, ...] = ()
-    plane_overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     servers: int = 0  # that generate over HTTP
     deadline_s: float = 60.0  # from the fault to the end of the run
     resumed: bool = False  # whether the same command is started again afterwards
@@ -49,20 +47,17 @@ _TWO_REWARD_WORKERS = (
 )  # fmt: skip
 #: What a run ends with whose plane is lost: the driver's own call, or the last attempt of a prompt.
 _PLANE_LOST = ("PlaneUnavailable", "TooManySkippedPrompts")
-#: Seconds for three calls, one after the other, of a plane that does not answer: a put, the clear
-#: of what it may have left, and the driver's clear of the dropped group. Each takes some 35 s.
-_THREE_WAITS_S = 150.0
 #: Enough steps that the run does not end before the fault shows.
 _LONG = 400
 
 SCENARIOS = (
     Scenario(
         "generation_server_killed_idle",
-        Role.GENERATION_SERVER, Kill(), GoesOn(), when="idle", servers=2,
+        Role.GENERATION_SERVER, Kill(), GoesOn(), when="idle", servers=2, steps=6,
     ),
     Scenario(
         "generation_server_killed_serving",
-        Role.GENERATION_SERVER, Kill(), GoesOn(), servers=2,
+        Role.GENERATION_SERVER, Kill(), GoesOn(), servers=2, steps=6,
     ),
     Scenario(
         "only_generation_server_killed",
@@ -88,7 +83,7 @@ SCENARIOS = (
     ),
     Scenario(
         "rollout_actor_ten_times_slower",
-        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any",
+        Role.ROLLOUT_ACTOR, Slow(10), GoesOn(), when="any", steps=6,
     ),
     Scenario(
         "reward_worker_killed",
@@ -129,8 +124,8 @@ SCENARIOS = (
     ),
     Scenario(
         "plane_controller_stopped",
-        Role.PLANE_CONTROLLER, Stop(), _ends(*_PLANE_LOST), steps=_LONG, deadline_s=_THREE_WAITS_S,
-        plane_overrides={"transfer_queue/simple": ("data_plane.ack_timeout_ms=10000",)},
+        Role.PLANE_CONTROLLER, Stop(), _ends(*_PLANE_LOST), steps=_LONG,
+        overrides=("data_plane.ack_timeout_ms=10000",),
     ),
     Scenario(
         "plane_controller_ten_times_slower",
@@ -153,7 +148,7 @@ SCENARIOS = (
     ),
     Scenario(
         "driver_killed_in_mid_step",
-        Role.DRIVER, Kill(), GoesOn(), after_steps=3, steps=8, resumed=True,
+        Role.DRIVER, Kill(), GoesOn(), after_steps=3, steps=6, resumed=True,
         overrides=("checkpointing.enabled=true", "checkpointing.save_period=2"),
     ),
 )  # fmt: skip

@@ -33,7 +33,7 @@ class Observed:
     """What is left of a run that was struck."""
 
     exit_code: int | None  # None if it had not ended by its deadline
-    seconds: float  # from the fault to the end
+    seconds: float  # from the fault until nothing of the run is left
     stderr: str
     ended: str | None = None  # reason of run_finished
     found: Sequence[str] = ()  # what keeps rules of check-run from passing, "rule: why"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rlconform.launch.verify_job import verify_job
+
 if TYPE_CHECKING:
     Launch = Callable[..., Any]
     Until = Callable[..., None]
@@ -52,6 +54,7 @@ def test_a_cancelled_job_is_called_cancelled(launch: Launch, cluster: Any, until
     assert job.ended(90) == 1
     assert "was cancelled" in job.not_passed()["job"]
     assert "never ran" in job.not_passed()["steps"]
+    assert verify_job(job.folder).findings == []
 
 
 @pytest.mark.slurm_ci
@@ -65,6 +68,22 @@ def test_a_job_without_nodes_is_cancelled_and_says_why(launch: Launch, cluster: 
         cluster.slurm("scontrol", "update", "nodename=n2", "state=resume")
     assert "never started: Slurm says" in job.not_passed()["job"]
     assert cluster.slurm("squeue", "-h") == ""
+
+
+def test_a_run_that_ends_well_fails_by_its_gates(launch: Launch) -> None:
+    """It stops at a validation, writes no events, and has no such metric."""
+    job = launch(
+        RECIPE.replace("-ray_store", ""), "grpo.val_period=2",
+        "grpo.stop_at_validation_metric=accuracy", "grpo.stop_at_validation_threshold=0.0",
+        "logger.events_dir=null", 'gates.metrics=["min(train/no_such) > 0"]', name="bad-gates",
+    )  # fmt: skip
+    assert job.ended() == 1
+    failures = job.not_passed()
+    assert failures.keys() == {"steps", "min(train/no_such) > 0", "check-run"}
+    assert "step not reached: expected step 6" in failures["steps"]
+    assert "there is no metric 'train/no_such'" in failures["min(train/no_such) > 0"]
+    assert "the gate never ran: expected events" in failures["check-run"]
+    assert verify_job(job.folder).findings == []
 
 
 def test_a_job_that_slurm_refuses_fails_in_slurms_words(launch: Launch) -> None:

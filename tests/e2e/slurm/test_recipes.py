@@ -11,6 +11,7 @@ import pytest
 
 from rlconform.check_run.judge import judge_run
 from rlconform.grpo.metrics.reader import read_metrics
+from rlconform.launch.verify_job import verify_job
 
 if TYPE_CHECKING:
     Launch = Callable[..., Any]
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 FSDP2 = "grpo-llama3.1-8b-instruct-2n8g-fsdp2"
+SEQPACK = "grpo-qwen3-30ba3b-2n8g-megatron-tp2-seqpack"
+#: A rollout worker on each node, and a rank beside it: Ray may put all processes of a twin on one.
+SPREAD = "cluster.rollout_nnodes=2"
+#: Lets the ranks run Megatron-core on CPUs.
+CPU_SITE = {"PYTHONPATH": str(Path(__file__).with_name("cpu_site"))}
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +37,9 @@ def legacy(launch: Launch) -> Any:
 @pytest.fixture(scope="session")
 def ray_store(launch: Launch, legacy: Any) -> Any:
     """A run of the same recipe through ray_store."""
-    job = launch(f"{FSDP2}-ray_store-tiny", "--baseline", str(legacy.folder), name="ray_store")
+    job = launch(
+        f"{FSDP2}-ray_store-tiny", "--baseline", str(legacy.folder), SPREAD, name="ray_store"
+    )
     assert job.ended() == 0, job.output
     return job
 
@@ -52,6 +60,7 @@ def test_a_plane_trains_as_the_legacy_recipe_does(ray_store: Any) -> None:
     assert len(record["commit"]) == 40
     assert (ray_store.folder / "code" / "rlconform" / "__init__.py").is_file()
     assert "ray" in record["versions"]
+    assert verify_job(ray_store.folder).findings == []
 
 
 @pytest.mark.slurm_ci
@@ -69,7 +78,9 @@ def test_a_complete_run_says_so_and_runs_nothing(
     launch: Launch, ray_store: Any, legacy: Any
 ) -> None:
     before = (ray_store.folder / "run" / "metrics.jsonl").read_bytes()
-    again = launch(f"{FSDP2}-ray_store-tiny", "--baseline", str(legacy.folder), name="ray_store")
+    again = launch(
+        f"{FSDP2}-ray_store-tiny", "--baseline", str(legacy.folder), SPREAD, name="ray_store"
+    )
     assert again.ended() == 0
     assert "the run is complete: nothing was submitted" in again.output
     assert (ray_store.folder / "run" / "metrics.jsonl").read_bytes() == before
@@ -87,9 +98,27 @@ def test_a_folder_keeps_its_recipe(launch: Launch) -> None:
 )
 def test_an_asynchronous_recipe_passes(launch: Launch, plane: str, steps_off: int) -> None:
     recipe = f"{FSDP2}-async-{steps_off}off-{plane}-tiny"
-    job = launch(recipe, name=f"async-{plane}")
+    job = launch(recipe, SPREAD, name=f"async-{plane}")
     assert job.ended() == 0, job.output
     assert job.verdict["passed"]
+    assert hosts_of(job.folder) == {"n1", "n2"}
+
+
+def test_a_recipe_on_megatron_trains_through_a_plane_as_in_memory(launch: Launch) -> None:
+    """The two ranks of its model are on two nodes."""
+    legacy = launch(f"{SEQPACK}-tiny", SPREAD, name="megatron", environment=CPU_SITE)
+    assert legacy.ended() == 0, legacy.output
+    baseline = ("--baseline", str(legacy.folder))
+    job = launch(
+        f"{SEQPACK}-ray_store-tiny",
+        SPREAD,
+        *baseline,
+        name="megatron-ray_store",
+        environment=CPU_SITE,
+    )
+    assert job.ended() == 0, job.output
+    gates = {gate["gate"] for gate in job.verdict["gates"]}
+    assert {"parity: train/loss", "parity: train/grad_norm", "check-run: versions"} <= gates
     assert hosts_of(job.folder) == {"n1", "n2"}
 
 

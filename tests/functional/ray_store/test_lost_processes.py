@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import ray
 
+from rlconform.backends.ray_store import connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import PlaneUnavailable, UnknownSample
 
@@ -72,6 +73,22 @@ def test_bytes_that_nobody_has_any_more_are_an_error_and_no_hang(
     lose(owner, [], monkeypatch)
     with pytest.raises(PlaneUnavailable, match="lost"):
         owner.get_samples(["a"], "p", ["x"])
+
+
+def test_a_call_waits_for_the_controller_as_long_as_the_configuration_says(
+    owner: RayStoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_STOP_S", 0.1)
+    client = RayStoreClient({**CONFIG, "ack_timeout_ms": 300}, bootstrap=False)
+    (pid,) = owner._connection.controller_pids()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(PlaneUnavailable, match=r"no answer from the plane in 0\.3 s"):
+            client.put_samples(["a"], "p", rows_of(1, 1))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    owner.put_samples(["b"], "p", rows_of(1, 1))
+    client.close()
 
 
 def test_a_producer_killed_before_its_commit_leaves_nothing(

@@ -44,7 +44,9 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "block", [MEMORY, RAY_STORE, TRANSFER_QUEUE], ids=lambda block: block["impl"]
+    "block",
+    [MEMORY, RAY_STORE, {**RAY_STORE, "ack_timeout_ms": 500}, TRANSFER_QUEUE],
+    ids=lambda block: block["impl"],
 )
 def test_a_whole_block_is_taken_as_it_stands(block: dict[str, Any]) -> None:
     assert parse_data_plane(block).model_dump(exclude_none=True) == block

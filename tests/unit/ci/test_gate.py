@@ -89,7 +89,7 @@ def test_what_a_fork_pushes_after_the_label_gets_no_machine(tmp_path: Path, even
 
 def needs(*, due: str = "", refused: str = "", **results: str) -> dict[str, Any]:
     """The results of all jobs, good ones by default; ``due`` names the levels of the plan."""
-    good = {"plan": "success", "l0": "success", "certificates": "success"}
+    good = dict.fromkeys(("plan", "l0", "slurm", "certificates"), "success")
     good |= {level: "success" if level in due else "skipped" for level in ("l1", "l2")}
     outputs = {level: str(level in due).lower() for level in ("l1", "l2")} | {"refused": refused}
     return {
@@ -116,6 +116,7 @@ def test_a_level_that_is_not_due_may_be_skipped(tmp_path: Path, due: str) -> Non
         (needs(due="l1 l2", l2="cancelled"), "l2: expected success; got cancelled"),
         (needs(due="l1", l0="failure", l1="skipped"), "l0: expected success; got failure"),
         (needs(l0="skipped"), "l0: expected success; got skipped"),
+        (needs(slurm="skipped"), "slurm: expected success; got skipped"),
         (needs(certificates="skipped"), "certificates: expected success; got skipped"),
         (needs(l1="failure"), "l1: expected success; got failure"),
         (needs(plan="failure", l1="skipped"), "plan: failure"),

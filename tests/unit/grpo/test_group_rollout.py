@@ -14,7 +14,12 @@ import pytest
 import torch
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import PlaneUnavailable, UnknownSample
+from rlconform.contract import (
+    CapacityExceeded,
+    DataPlaneError,
+    PlaneUnavailable,
+    UnknownSample,
+)
 from rlconform.contract.fields import GENERATION_LOGPROBS, TOKEN_MASK
 from rlconform.grpo.failures import (
     DataFailure,
@@ -123,13 +128,18 @@ def test_a_refit_between_tokens_shows_in_versions_tags_and_summaries(
 
 
 class PutThenFail(MemoryClient):
-    """A client that lost the answer to its put, whose rows are in the plane."""
+    """A client whose puts raise ``error`` once the rows are in the plane."""
 
+    error: type[DataPlaneError] = CapacityExceeded
     cleared: list[list[str]] = []  # noqa: RUF012 - set anew by each test
 
     def put_samples(self, *args: Any, **kwargs: Any) -> Any:
         super().put_samples(*args, **kwargs)
-        raise PlaneUnavailable("no answer to the put")
+        self.on_put()
+        raise self.error("the put failed")
+
+    def on_put(self) -> None:
+        """Do what happens during the put."""
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
         self.cleared.append(list(sample_ids or []))
@@ -139,10 +149,10 @@ class PutThenFail(MemoryClient):
 class PutAndClearFail(PutThenFail):
     """A client whose plane is gone after the put."""
 
-    error: type[Exception] = PlaneUnavailable
+    second: type[Exception] = PlaneUnavailable
 
     def clear_samples(self, *_: Any, **__: Any) -> None:
-        raise self.error("no answer to the clear")
+        raise self.second("the clear failed")
 
 
 def test_a_put_that_raises_leaves_no_rows(
@@ -150,23 +160,41 @@ def test_a_put_that_raises_leaves_no_rows(
 ) -> None:
     monkeypatch.setattr(PutThenFail, "cleared", [])
     worker = open_worker(kind=PutThenFail)
-    with pytest.raises(PlaneUnavailable, match="no answer to the put") as caught:
+    with pytest.raises(CapacityExceeded, match="the put failed") as caught:
         worker.generate()
     assert PutThenFail.cleared == [rows()]
     assert worker.stored(rows()) == []
     assert not hasattr(caught.value, "__notes__")
 
 
+@pytest.mark.parametrize(("aborted", "left"), [(False, rows()), (True, [])])
+def test_rows_of_a_put_without_an_answer_are_the_callers_unless_it_gave_up(
+    open_worker: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    aborted: bool,
+    left: list[str],
+) -> None:
+    monkeypatch.setattr(PutThenFail, "error", PlaneUnavailable)
+    monkeypatch.setattr(PutThenFail, "cleared", [])
+    worker = open_worker(kind=PutThenFail)
+    if aborted:
+        monkeypatch.setattr(worker.client, "on_put", lambda: worker.actor.abort(["g"]))
+    with pytest.raises(PlaneUnavailable, match="the put failed"):
+        worker.generate()
+    assert worker.stored(rows()) == left
+    assert len(PutThenFail.cleared) == aborted
+
+
 @pytest.mark.parametrize("error", [PlaneUnavailable, OSError, RuntimeError, UnknownSample])
 def test_an_error_of_the_clearing_is_noted_on_the_first_one(
     open_worker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    monkeypatch.setattr(PutAndClearFail, "error", error)
+    monkeypatch.setattr(PutAndClearFail, "second", error)
     worker = open_worker(kind=PutAndClearFail)
-    with pytest.raises(PlaneUnavailable, match="no answer to the put") as caught:
+    with pytest.raises(CapacityExceeded, match="the put failed") as caught:
         worker.generate()
     (note,) = caught.value.__notes__
-    assert "no answer to the clear" in note
+    assert "the clear failed" in note
     assert error.__name__ in note
 
 
@@ -207,6 +235,7 @@ def test_a_group_needs_a_plane(open_worker: Callable[..., Any]) -> None:
         (ModelFailure("x"), Failure.MODEL),
         (TooFewRewards("x"), Failure.REWARD),
         (OSError("x"), Failure.INFRA),
+        (PlaneUnavailable("x"), Failure.INFRA),
         (RewardFailure("x"), None),  # of ``on_failure: raise``
         (TornWeights("x"), None),
     ],

@@ -197,7 +197,8 @@ def test_a_job_passes_if_all_gates_do(tmp_path: Path) -> None:
     steps = dict.fromkeys(range(1, 7), 0.5)
     own = job(tmp_path / "own", NAME, steps)
     legacy = job(tmp_path / "legacy", NAME.replace("-ray_store", ""), steps)
-    verdict = judge_job(own, None, legacy)
+    own.keep_baseline(legacy)
+    verdict = judge_job(own, None)
     assert [gate.message for gate in verdict.gates if not gate.passed] == []
     assert verdict.passed
     write_verdict(verdict, own)
@@ -210,7 +211,7 @@ def test_a_job_passes_if_all_gates_do(tmp_path: Path) -> None:
 
 def test_a_gate_that_never_ran_fails_the_job(tmp_path: Path) -> None:
     own = job(tmp_path / "own", NAME, dict.fromkeys(range(1, 7), 0.5))
-    verdict = judge_job(own, None, None)
+    verdict = judge_job(own, None)
     assert not verdict.passed
     assert {gate.gate for gate in verdict.gates if not gate.passed} == {
         "parity: train/reward", "parity: train/loss", "parity: train/grad_norm",
@@ -223,7 +224,8 @@ def test_a_gate_that_never_ran_fails_the_job(tmp_path: Path) -> None:
 
 def test_another_recipe_is_no_baseline(tmp_path: Path) -> None:
     own = job(tmp_path / "own", NAME, dict.fromkeys(range(1, 7), 0.5))
-    messages = {gate.message for gate in judge_job(own, None, own).gates if not gate.passed}
+    own.keep_baseline(own)
+    messages = {gate.message for gate in judge_job(own, None).gates if not gate.passed}
     assert len(messages) == 1
     assert "expected --baseline to hold a run of" in messages.pop()
 

@@ -308,6 +308,9 @@ def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
         (["--gate", "--races"], "nothing to try"),
         (["--list", "--gate", "--races"], "nothing to try"),
         (["--races", "--mutant", "drops_unknown_ids"], "nothing to try"),
+        (["--mutant", "announces_loopback"], "announces_loopback: only several hosts show it"),
+        (["--ray-address", "10.0.0.1:1", "--mutant", "drops_unknown_ids"], "on several hosts"),
+        (["--ray-address", "10.0.0.1:1", "--races"], "on several hosts"),
     ],
 )
 def test_a_self_test_of_nothing_is_refused(options: list[str], says: str) -> None:
@@ -324,6 +327,23 @@ def test_the_list_tells_of_each_mutant_that_the_other_options_leave() -> None:
     assert "processes_get_reads_reused_slot" in done.output
     assert "CLEAR-07" in done.output
     assert "drops_unknown_ids" not in done.output
+
+
+@pytest.mark.parametrize("options", [[], ["--gate"]])
+def test_planes_for_several_hosts_are_named_where_they_are_not_tried(options: list[str]) -> None:
+    done = CliRunner().invoke(app, ["self-test", "--list", *options], env={"COLUMNS": "200"})
+    (line,) = [line for line in done.output.splitlines() if "announces_loopback" in line]
+    assert line.startswith("not tried, needs --ray-address of several hosts")
+
+
+def test_only_planes_for_several_hosts_are_tried_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RLCONFORM_RAY", raising=False)
+    options = ["self-test", "--list", "--ray-address", "10.0.0.1:6379"]
+    done = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    named = {line.split()[0] for line in done.output.splitlines()[1:] if line.strip()}
+    assert named == {name for name, one in planes(all_mutants()).items() if one.several_hosts}
+    assert "not tried" not in done.output
 
 
 def test_empty_cells_of_a_row_are_one_cell_of_the_page() -> None:

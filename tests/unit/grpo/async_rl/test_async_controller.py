@@ -20,6 +20,7 @@ from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.samplers import WindowedSampler
 from rlconform.grpo.replay.slots import Failure, Slot
 from rlconform.grpo.rollout.prompt_queue import DataloaderFailed
+from rlconform.grpo.rollout.pump import AttemptFailed
 from rlconform.grpo.simulation.engines import GROUP
 from rlconform.grpo.simulation.loop import SimulatedLoop
 from rlconform.grpo.simulation.run import run_steps
@@ -29,6 +30,7 @@ from rlconform.grpo.tasks import Problem
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize, cancel_others
 from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.grpo.trainers.train_pump import StalenessViolation
+from rlconform.plane import mint_sample_ids
 
 from .checked_run import check_run
 
@@ -55,6 +57,26 @@ def test_a_prompt_whose_rewards_fail_again_is_skipped() -> None:
     outcome = run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
     assert isinstance(outcome.error, TooManySkippedPrompts)
     assert "1 prompts have no attempts left (1 reward)" in str(outcome.error)
+
+
+class LosesAnAnswer(World):
+    """The rows of the first attempt of ``p1`` are in the plane, and its worker heard nothing."""
+
+    async def generate(self, problem: Problem, group_id: str, partial: object) -> object:
+        result = await super().generate(problem, group_id, partial)
+        if group_id == "p1":
+            assert self.rows.issuperset(mint_sample_ids(["p1"], GROUP))
+            raise AttemptFailed(Failure.INFRA, "PlaneUnavailable: no answer from the plane")
+        return result
+
+
+@pytest.mark.parametrize("transport", ["buffer", "queue"])
+def test_rows_of_a_put_without_an_answer_are_cleared_by_the_driver(transport: str) -> None:
+    options = Scenario(options={"transport": transport}).config()
+    outcome = run_steps(options, LosesAnAnswer(uneven), prompts=PROMPTS, steps=STEPS)
+    assert outcome.error is None
+    assert outcome.world.starts.keys() >= {"p1", "p1-r1"}
+    assert not outcome.world.rows
 
 
 class FailsInAStep(World):
