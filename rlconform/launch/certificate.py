@@ -10,7 +10,6 @@ certificate.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rlconform._files import excerpt, first_error, parse_json, read_text
 from rlconform.certify.report.document import digest_of
 from rlconform.contract import ConfigError
 from rlconform.launch.compare_verdicts import FILE
@@ -109,12 +109,7 @@ def certificate_file(place: Path) -> Path:
 def load_certificate(place: Path) -> dict[str, Any]:
     """Read a certificate as plain values; ``ConfigError`` if there is none."""
     path = certificate_file(place)
-    try:
-        loaded = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name the folder of a judged job") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from error
+    loaded = parse_json(read_text(path, "name the folder of a judged job"), str(path))
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path}: expected the certificate of a job; got {type(loaded).__name__}")
     return loaded
@@ -125,14 +120,13 @@ def parse_certificate(loaded: Mapping[str, Any], place: Path) -> JobCertificate:
     path = certificate_file(place)
     if (version := loaded.get("schema")) != 2:
         raise ConfigError(
-            f"{path}: expected the certificate of a job, schema 2; got {version!r}: judge the job "
-            f"again, or use the rlconform that wrote it"
+            f"{path}: expected the certificate of a job, schema 2; got {excerpt(repr(version))}: judge "
+            f"the job again, or use the rlconform that wrote it"
         )
     try:
         return JobCertificate.model_validate(loaded)
     except ValidationError as error:
-        wrong = error.errors()[0]
-        raise ConfigError(f"{path}: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
+        raise ConfigError(f"{path}: {first_error(error)}") from error
 
 
 def status_before(place: Path) -> JobStatus | None:

@@ -12,6 +12,7 @@ It passes if every gate does. A gate that the recipe names and that could not ru
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 from rlconform.grpo.metrics.reader import MetricLog
@@ -67,7 +68,8 @@ def last_status(folder: JobFolder) -> JobStatus | None:
     if status is None or not folder.runs:
         return status
     last = folder.runs[-1].name.partition("-")[0]
-    return status if int(last) <= int(status.job) else None
+    is_number = re.fullmatch(r"[0-9]{1,18}", status.job) is not None
+    return status if is_number and int(last) <= int(status.job) else None
 
 
 def _legacy_log(record: JobRecord, baseline: JobFolder) -> MetricLog | str:

@@ -65,8 +65,14 @@ class RecipeName:
         return replace(self, plane=None)
 
 
+#: Characters of a recipe's name; that with every modifier has 130.
+LONGEST_NAME = 200
+
+
 def parse_name(text: str) -> RecipeName:
     """Parse a recipe's name; ``ConfigError`` says which part can't be read."""
+    if len(text) > LONGEST_NAME:
+        raise ConfigError(f"recipe {excerpt(text)!r}: expected at most {LONGEST_NAME} characters")
     match = _NAME.fullmatch(text)
     if match is None:
         raise ConfigError(

@@ -54,8 +54,9 @@ from rlconform.integrations.prime_rl import PrimeRun, import_prime_rl
 from rlconform.launch.compare_verdicts import changes_sentence, compare_verdicts, read_verdict
 from rlconform.launch.endings import read_end
 from rlconform.launch.job_folder import JobFolder
-from rlconform.launch.judge import document, judge_job, junit
+from rlconform.launch.judge import judge_job, last_status, write_verdict
 from rlconform.launch.sites import read_site
+from rlconform.launch.verify_job import verify_job
 from tests.unit.fuzz import samples
 from tests.unit.fuzz.report_pages import shown_of_report
 from tests.unit.grpo.router_replay.test_check_r3 import replayed, right
@@ -187,11 +188,14 @@ def _bench(folder: Path, data: bytes) -> str:
 
 
 def _verdict(folder: Path, data: bytes) -> str:
-    (folder / "verdict.json").write_bytes(data)
+    shutil.copytree(samples.job(), folder / "job")
+    (folder / "job" / "verdict.json").write_bytes(data)
     right_one = samples.verdict()
     (folder / "right").mkdir()
     (folder / "right" / "verdict.json").write_bytes(right_one)
-    old, new = read_verdict(folder), read_verdict(folder / "right")
+    verify_job(folder / "job")
+    last_status(JobFolder(folder / "job"))
+    old, new = read_verdict(folder / "job"), read_verdict(folder / "right")
     changes_sentence(compare_verdicts(old, new))
     return ""
 
@@ -199,9 +203,7 @@ def _verdict(folder: Path, data: bytes) -> str:
 def _job(folder: Path, data: bytes) -> str:
     shutil.copytree(samples.job(), folder / "job")
     (folder / "job" / "job.json").write_bytes(data)
-    judged = judge_job(JobFolder(folder / "job"), None, None)
-    json.dumps(document(judged))
-    ElementTree.tostring(junit(judged))
+    write_verdict(judge_job(JobFolder(folder / "job"), None), JobFolder(folder / "job"))
     return ""
 
 

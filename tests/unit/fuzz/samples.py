@@ -30,7 +30,7 @@ from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.waivers import Waiver
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.launch.job_folder import JobFolder, create
-from rlconform.launch.judge import document, judge_job
+from rlconform.launch.judge import judge_job, write_verdict
 from rlconform.launch.recipes import load_recipe
 from rlconform.launch.sites import Site
 from tests.unit.check_run.log_builder import DRIVER
@@ -199,9 +199,12 @@ def job() -> Path:
     return folder.path
 
 
+@cache
 def verdict() -> bytes:
     """The verdict of the job."""
-    return json.dumps(document(judge_job(JobFolder(job()), None, None))).encode()
+    folder = JobFolder(job())
+    write_verdict(judge_job(folder, None), folder)
+    return (folder.path / "verdict.json").read_bytes()
 
 
 def problems() -> list[bytes]:
