@@ -120,8 +120,8 @@ def parse_certificate(loaded: Mapping[str, Any], place: Path) -> JobCertificate:
     path = certificate_file(place)
     if (version := loaded.get("schema")) != 2:
         raise ConfigError(
-            f"{path}: expected the certificate of a job, schema 2; got {excerpt(repr(version))}: judge "
-            f"the job again, or use the rlconform that wrote it"
+            f"{path}: expected the certificate of a job, schema 2; got {excerpt(repr(version))}: "
+            f"judge the job again, or use the rlconform that wrote it"
         )
     try:
         return JobCertificate.model_validate(loaded)
