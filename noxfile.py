@@ -3,6 +3,7 @@
 ``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
 ``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
 ``slurm`` recipes on an emulated cluster,
+``robustness`` planes that harm their process and interrupts, ``fuzz`` hostile files;
 ``certify`` one certification; ``workflows`` lints those of GitHub,
 ``docs`` renews the generated pages and builds the site. The first run of a session says what it
 installs.
@@ -65,6 +66,8 @@ DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
 
 #: They have a session and actors of their own.
 MEGATRON_TESTS = "tests/e2e/megatron"
+#: They have a session of their own, as each certifies a plane.
+ROBUSTNESS_TESTS = "tests/functional/robustness"
 
 
 @nox.session
@@ -112,7 +115,8 @@ def functional(session: nox.Session) -> None:
     # Six workers on two cores: these tests wait for more than half of their time. Tests are given
     # out one by one, as some take minutes; those of a group that shares a Ray all at once.
     parallel = ("-n", "6", "--dist", "loadgroup", "--no-loadscope-reorder")
-    session.run("pytest", "tests/functional", *parallel, *ANY_ORDER, *session.posargs)
+    others = f"--ignore={ROBUSTNESS_TESTS}"
+    session.run("pytest", "tests/functional", others, *parallel, *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -128,6 +132,24 @@ def chaos(session: nox.Session) -> None:
     """GRPO runs in which a process is killed, stopped or slowed down, or a message is lost."""
     install(session, "dev", "tq", "grpo")
     session.run("pytest", "tests/e2e/chaos", *session.posargs)
+
+
+@nox.session
+def robustness(session: nox.Session) -> None:
+    """Planes that harm their process, and Ctrl-C at every point: what is left, and the report."""
+    install(session, "dev", "tq")
+    session.run("pytest", ROBUSTNESS_TESTS, "-n", "2", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """10,000 hostile files of each format that a command reads; ``unit`` reads 20 of each.
+
+    ``RLCONFORM_FUZZ_SEED=7 nox -s fuzz`` makes others.
+    """
+    install(session, "dev", "tq", "grpo")
+    session.env["RLCONFORM_FUZZ_INPUTS"] = "10000"
+    session.run("pytest", "tests/unit/fuzz", "-n", "2", "-s", *session.posargs)
 
 
 @nox.session

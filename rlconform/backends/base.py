@@ -199,7 +199,8 @@ class BaseClient:
         may put or clear during the call.
 
         Raises:
-            TypeError, ValueError: ``metadata`` is not a dict that JSON can encode.
+            TypeError, ValueError: ``metadata`` is not a dict that JSON can encode, or an object
+                column has values other than plain data.
             FileExistsError: The folder exists and is no checkpoint.
         """
         self._engine.check_open()
@@ -208,13 +209,12 @@ class BaseClient:
     def load_checkpoint(self, checkpoint_dir: str | PathLike[str]) -> dict[str, Any]:
         """Load a checkpoint into an empty plane; return the ``metadata`` that it was saved with.
 
-        The rows count as put by this process. Values of object columns other than plain data are
-        unpickled when they are read: load trusted checkpoints only.
+        The rows count as put by this process. Nothing is unpickled.
 
         Raises:
             RuntimeError: The plane has partitions already.
             FileNotFoundError: There is no checkpoint.
-            ValueError: The checkpoint has another format.
+            ValueError: The checkpoint has another format, or holds pickles.
             CapacityExceeded: The plane is full.
         """
         self._engine.check_open()

@@ -32,6 +32,7 @@ from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
 from rlconform.backends.columns import codec
 from rlconform.backends.columns.column_block import ColumnBlock, StoredColumn
 from rlconform.backends.columns.encode import batch_of, pack
+from rlconform.backends.columns.objects import has_pickles
 from rlconform.backends.plane_engine import PlaneEngine
 
 _METADATA, _STATE, _FORMAT = "metadata.json", "state.msgpack", "rlconform-checkpoint-1"
@@ -138,7 +139,9 @@ def _headers(columns: ColumnBlock) -> list[list[Any]]:
 
 def _write_columns(path: Path, columns: ColumnBlock) -> None:
     arrays: dict[str, Any] = {}
-    for number, column in enumerate(columns.values()):
+    for number, (name, column) in enumerate(columns.items()):
+        if column.layout == "object" and has_pickles(column.values, column.offsets):
+            raise TypeError(f"{name!r} has values other than plain data, which are not saved")
         arrays[f"values{number}"] = column.values
         if column.offsets is not None:
             arrays[f"offsets{number}"] = column.offsets
@@ -151,6 +154,8 @@ def _read_columns(path: Path, headers: Sequence[Sequence[Any]]) -> ColumnBlock:
         for number, (name, layout, dtype, shape, itemsize) in enumerate(headers):
             offsets = arrays.get(f"offsets{number}")
             values = arrays[f"values{number}"]
+            if layout == "object" and has_pickles(values, offsets):  # which would be executed
+                raise ValueError(f"{path}: expected plain data in {name!r}; got a pickle")
             columns[name] = StoredColumn(layout, dtype, tuple(shape), itemsize, values, offsets)
     return columns
 

@@ -95,7 +95,7 @@ class TransferQueueConfig(DataPlaneConfig):
     claim_meta_poll_interval_s: PositiveFloat
     global_segment_size: NonNegativeInt
     local_buffer_size: PositiveInt
-    ack_timeout_ms: PositiveInt | None = None  # of the controller's answer; 30 s by default
+    ack_timeout_ms: PositiveInt | None = None  # of the controller's answer; 20 s by default
 
 
 Config = TypeVar("Config", bound=DataPlaneConfig)

@@ -6,9 +6,11 @@ measurement without figures says in ``refused`` why.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from rlconform._files import excerpt
 
 #: Version of this layout; a document of another version does not validate.
 SCHEMA: Literal[1] = 1
@@ -27,16 +29,26 @@ class _DocumentPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+#: A time or a rate; of smaller and larger ones no ratio can be computed.
+Figure = Annotated[float, Field(ge=-1e15, le=1e15), AfterValidator(lambda x: round(x, 15))]
+
+
 class Summary(_DocumentPart):
     """A summary of ``n`` timings. The p99 of few timings is close to their maximum."""
 
     n: int = Field(ge=1)
-    median: float
-    p25: float
-    p75: float
-    p99: float
-    min: float
-    max: float
+    median: Figure
+    p25: Figure
+    p75: Figure
+    p99: Figure
+    min: Figure
+    max: Figure
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Summary:
+        if not self.min <= self.p25 <= self.median <= self.p75 <= self.max:
+            raise ValueError("expected min <= p25 <= median <= p75 <= max")
+        return self
 
 
 class Host(_DocumentPart):
@@ -154,6 +166,20 @@ class BenchDocument(_DocumentPart):
     claim_rate: list[ClaimRate]
     growth: list[Growth]
     wake: list[Wake]
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> BenchDocument:
+        shapes = {shape.name for shape in self.shapes}
+        targets = {target.spec for target in self.targets}
+        rows: list[TargetRow] = [*self.operations, *self.claim_rate, *self.growth, *self.wake]
+        measured = {copy.shape for copy in self.memcpy} | {one.shape for one in self.operations}
+        for what, unknown in {
+            "shape": measured - shapes,
+            "target": {row.target for row in rows} - targets,
+        }.items():
+            if unknown:
+                raise ValueError(f"there is no {what} {excerpt(min(unknown))!r} in its list")
+        return self
 
     def to_json(self) -> str:
         """Return the text of ``bench.json``, which ``BenchDocument.model_validate_json`` reads."""

@@ -6,7 +6,7 @@ Runner ──RunRecord──▶ judge ──Certificate──▶ write_report �
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from rlconform.certify.isolation.forkserver import ForkServer
@@ -25,16 +25,18 @@ def certify(
     allow_deviations: bool = False,
     listener: Listener | None = None,
     fork_server: ForkServer | None = None,
+    on_end: Callable[[], None] = lambda: None,
 ) -> Certificate:
     """Run the checks and judge the plane; call ``listener`` with every event of the run.
 
     With a ``fork_server``, which stays open, several certifications share its slow start.
+    ``on_end`` is called once the checks have run: from then on, nothing should interrupt the call.
 
     Raises:
         PlaneDidNotStart: The plane can't be opened, or pytest can't use the options.
         KeyboardInterrupt: The user interrupts the run before the first check.
     """
-    run = Runner(options, listener, fork_server).certify()
+    run = Runner(options, listener, fork_server, on_end).certify()
     level = run.target["level"]
     if not any(row.published and row.profile == level for row in load_requirements().values()):
         run.notes.append(f"no requirement is published yet that needs level {level}")

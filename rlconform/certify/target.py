@@ -11,6 +11,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
@@ -68,7 +69,12 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
 
 def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
     """Open the target's client; raise ``TargetError`` if the client lacks methods."""
-    client: Any = target.open(config or target.config, bootstrap)
+    from rlconform.certify.recording.base_exceptions import (  # noqa: PLC0415 - imports torch
+        only_exceptions,
+    )
+
+    with only_exceptions("open"):
+        client: Any = target.open(config or target.config, bootstrap)
     if missing := missing_methods(client):
         raise TargetError(
             f"target {target.name!r} opened a {type(client).__name__} without "
@@ -112,8 +118,9 @@ def _load(path: str, spec: str) -> Any:
 
 
 def _find_modules_here() -> None:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    with suppress(FileNotFoundError):  # the plane may have deleted its folder
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
 
 
 def _of_one_process(spec: str, level: Level | None) -> TargetError:

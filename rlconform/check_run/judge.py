@@ -22,6 +22,7 @@ from rlconform.check_run.rules.liveness import Liveness
 from rlconform.check_run.rules.staleness import StalenessWithinBound
 from rlconform.check_run.step_summaries import StepSummary
 from rlconform.check_run.verdict import RuleOutcome, RuleVerdict, sources_of, verdict_of
+from rlconform.events.log_file import pieces_of_lines
 from rlconform.events.reader import LogDefect, LogFileInfo, LogReader, log_files
 from rlconform.events.schema import (
     GroupEvent,
@@ -189,14 +190,13 @@ def find_records(files: Iterable[LogFileInfo], wanted: set[RecordKey]) -> dict[R
         numbers = {key.seq for key in wanted if key.source == info.source}
         if not numbers:
             continue
-        with info.path.open("rb") as lines:
-            for line in lines:
-                try:
-                    record = decoder.decode(line)
-                except msgspec.MsgspecError:
-                    continue  # a defect that the reader has noted
-                if record.seq in numbers and key_of(record) in wanted:
-                    found[key_of(record)] = record
+        for line in pieces_of_lines(info.path):
+            try:
+                record = decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue  # a defect that the reader has noted
+            if record.seq in numbers and key_of(record) in wanted:
+                found[key_of(record)] = record
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, cast
 import typer
 
 import rlconform
+from rlconform._exit_codes import ExitCode
 from rlconform.cli import (
     bench,
     certify,
@@ -89,4 +90,6 @@ def main() -> None:
         message = message.replace("Value error, ", "")  # pydantic's, of an option's choices
         message = f"{where}: {message}" if where else message
         sys.exit(report(f"{message}; see rlconform {where} --help".replace("  ", " ")))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(report("interrupted", ExitCode.INTERRUPTED))
     sys.exit(code)

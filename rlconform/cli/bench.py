@@ -75,18 +75,11 @@ def _measure(console: Console, targets: list[str], names: list[str], quick: bool
 
 
 def _read(path: Path) -> BenchDocument:
-    from pydantic import ValidationError  # noqa: PLC0415 - only --show needs it
-
+    from rlconform._files import parse_model, read_text  # noqa: PLC0415 - only --show needs it
     from rlconform.bench.document import BenchDocument  # noqa: PLC0415
 
-    try:
-        return BenchDocument.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name a bench.json") from error
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        message = ": ".join(filter(None, [".".join(map(str, wrong["loc"])), wrong["msg"]]))
-        raise ConfigError(f"{path}: not a document of a bench run: {message}") from error
+    text = read_text(path, "name a bench.json")
+    return parse_model(BenchDocument, text, f"{path}: not a document of a bench run")
 
 
 def _present(console: Console, document: BenchDocument, folder: Path, write: bool) -> None:

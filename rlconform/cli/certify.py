@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from rlconform._exit_codes import ExitCode
@@ -26,12 +27,14 @@ from rlconform.certify.report.document import read_report
 from rlconform.certify.report.earlier_run import failed_checks, seconds_of_checks
 from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.run_verdicts import print_runs
-from rlconform.certify.report.signature import signer
+from rlconform.certify.report.signature import Signer, signer
+from rlconform.certify.report.verdict import Certificate
 from rlconform.certify.report.waivers import load_waivers
 from rlconform.certify.results import Outcome
 from rlconform.certify.target import check_target_name
 from rlconform.cli.console import fail, new_console
-from rlconform.cli.output_folder import check_writable
+from rlconform.cli.interrupts import Interrupts
+from rlconform.cli.output_folder import check_writable, held
 from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import LEVELS, ConfigError, Level
 
@@ -117,43 +120,74 @@ def certify(
     """Run the contract against a plane and write a certificate. Default: a reference plane."""
     console = new_console()
     use_ray_at(ray_address)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
-    only: list[str] = []
-    try:
-        if only_failed is not None:
-            last = read_report(only_failed)
-            only = failed_checks(last, only_failed, target)
-            target, level = last.header.target.spec, level or last.header.level
-        if target is None:
-            target = "memory" if level in {None, "unit"} else "ray_store"
-        options = CertifyOptions(
-            target,
-            read_config(config),
-            _level(level),
-            select,
-            check_timeout,
-            seed,
-            large_rows=large_rows,
-            max_failures=1 if first else max_failures,
-            only=only,
-            why_only=f"failed in {only_failed}" if only else "",
-            telling_first=True,
-            spread=spread,
-        )
-        if spread and not ray_address:
-            raise ConfigError("--spread needs --ray-address, the Ray of several hosts")
-        check_target_name(target, options.level)
-        waived = load_waivers(waivers) if waivers else []
-        sign_with = signer(sign) if sign else None
-        check_writable(out)
-        with CertifyProgress(console, verbose, seconds_of_checks(only_failed or out)) as progress:
-            certificate = certification.certify(
-                options, waivers=waived, allow_deviations=allow_deviations, listener=progress.hear
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        only: list[str] = []
+        try:
+            if only_failed is not None:
+                last = read_report(only_failed)
+                only = failed_checks(last, only_failed, target)
+                target, level = last.header.target.spec, level or last.header.level
+            if target is None:
+                target = "memory" if level in {None, "unit"} else "ray_store"
+            options = CertifyOptions(
+                target,
+                read_config(config),
+                _level(level),
+                select,
+                check_timeout,
+                seed,
+                large_rows=large_rows,
+                max_failures=1 if first else max_failures,
+                only=only,
+                why_only=f"failed in {only_failed}" if only else "",
+                telling_first=True,
+                spread=spread,
             )
-    except KeyboardInterrupt:
-        _fail(target or "", ConfigError("interrupted before the first check"), verbose)
-    except (ConfigError, PlaneDidNotStart) as error:
-        _fail(f"{target} with {config}" if config and target else target or "", error, verbose)
+            if spread and not ray_address:
+                raise ConfigError("--spread needs --ray-address, the Ray of several hosts")
+            check_target_name(target, options.level)
+            waived = load_waivers(waivers) if waivers else []
+            sign_with = signer(sign) if sign else None
+            check_writable(out)
+            stack.enter_context(held(out))
+            with CertifyProgress(
+                console, verbose, seconds_of_checks(only_failed or out)
+            ) as progress:
+                certificate = certification.certify(
+                    options, waivers=waived, allow_deviations=allow_deviations,
+                    listener=progress.hear, on_end=interrupts.hold,
+                )  # fmt: skip
+        except KeyboardInterrupt:
+            _fail(target or "", ConfigError("interrupted before the first check"), verbose)
+        except (ConfigError, PlaneDidNotStart) as error:
+            _fail(f"{target} with {config}" if config and target else target or "", error, verbose)
+        folder = _report(console, certificate, out, force, sign_with, select, len(only))
+        _shorten(console, certificate, interrupts, shorten)
+        _write_again(certificate, folder, sign_with)
+        if folder != out:
+            console.print(
+                f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it",
+                soft_wrap=True,  # a path of any length can be copied as it stands
+            )
+        print_folder(console, certificate.run, folder)
+        raise typer.Exit(certificate.conclusion.exit_code)
+
+
+def _report(
+    console: Console,
+    certificate: Certificate,
+    out: Path,
+    force: bool,
+    sign_with: Signer | None,
+    select: str,
+    only: int,
+) -> Path:
+    """Write the report, then show it: a closed terminal does not lose it; return its folder."""
+    try:
+        folder, unwritten = write_report(certificate, out, force, sign_with), ""
+    except ConfigError as error:
+        folder, unwritten = out, str(error)
     console.print(requirement_table(certificate.results))
     print_runs(console, certificate.run)
     print_causes(console, certificate.causes)
@@ -164,26 +198,32 @@ def certify(
     if only:
         passed = sum(result.outcome is Outcome.PASS for result in certificate.run.results.values())
         console.print(
-            f"{passed} of {len(only)} checks that had failed pass; run all for a verdict",
+            f"{passed} of {only} checks that had failed pass; run all for a verdict",
             highlight=False,
         )
+    if unwritten:
+        fail(unwritten)
+    return folder
+
+
+def _shorten(
+    console: Console, certificate: Certificate, interrupts: Interrupts, seconds: float
+) -> None:
+    """Shorten the reproducers, which Ctrl-C ends; one that came before has asked for no more."""
     broken = [one for cause in certificate.causes for one in cause.requirements]
     try:
-        with console.status("shortening the reproducers"):
-            minimize(certificate.run, broken, shorten)
+        with interrupts.allowed(), console.status("shortening the reproducers"):
+            minimize(certificate.run, broken, 0.0 if interrupts.pressed else seconds)
     except KeyboardInterrupt:
         console.print("interrupted: some reproducers are longer than they need to be")
+
+
+def _write_again(certificate: Certificate, folder: Path, sign_with: Signer | None) -> None:
+    """Write the report again, with the shorter reproducers."""
     try:
-        folder = write_report(certificate, out, force, sign_with)
+        write_report(certificate, folder, True, sign_with)
     except ConfigError as error:
         fail(str(error))
-    if folder != out:
-        console.print(
-            f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it",
-            soft_wrap=True,  # a path of any length can be copied as it stands
-        )
-    print_folder(console, certificate.run, folder)
-    raise typer.Exit(certificate.conclusion.exit_code)
 
 
 def _level(name: str | None) -> Level | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
@@ -35,7 +36,7 @@ def check_r3(
         fail(f"check-r3: {error.filename}: {error.strerror}; name files that can be read")
     console = new_console()
     for sentence in verdict.failures:
-        console.print(f"[red]FAIL[/] {sentence}", highlight=False)
+        console.print(f"[red]FAIL[/] {escape(sentence)}", highlight=False)
     console.print(
         f"{verdict.tokens} replayed tokens of {verdict.rows} rows: "
         f"{len(verdict.failures) or 'no'} failure{'s' * (len(verdict.failures) != 1)}"

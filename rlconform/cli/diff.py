@@ -98,14 +98,15 @@ def _print(console: Console, compared: ReportDiff) -> None:
             kind = "" if change.kind is ChangeKind.OTHER else str(change.kind)
             reason = change.new.reason[:300] if change.new else ""
             text = escape(change.title) + (f"\n[dim]{escape(reason)}[/]" if reason else "")
-            table.add_row(change.id, _outcome(change.old), _outcome(change.new), kind, text)
+            table.add_row(escape(change.id), _outcome(change.old), _outcome(change.new), kind, text)
         console.print(table)
     if compared.not_compared:
         count = len(compared.not_compared)
         console.print(f"{count} requirements whose checks one of the runs did not select")
     if compared.still_broken:
-        console.print(f"broken in both: {', '.join(compared.still_broken)}", highlight=False)
-    console.print(f"[bold]{diff_sentence(compared)}[/]", highlight=False)
+        broken = escape(", ".join(compared.still_broken))
+        console.print(f"broken in both: {broken}", highlight=False)
+    console.print(f"[bold]{escape(diff_sentence(compared))}[/]", highlight=False)
 
 
 def _outcome(part: RequirementPart | None) -> str:

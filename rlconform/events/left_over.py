@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from rlconform.events.log_file import LONGEST_LINE
 from rlconform.events.schema import EventSource, LogClosed, Record
 
 _DECODER = msgspec.json.Decoder(Record)
@@ -21,7 +22,7 @@ def left_over(folder: Path) -> tuple[str | None, list[EventSource]]:
     run, sources = None, []
     for path in sorted(folder.glob("events-*.jsonl")):
         with path.open("rb") as file:
-            first = _record(file.readline())
+            first = _record(file.readline(LONGEST_LINE))
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             last = _record((file.read().splitlines() or [b""])[-1])
         if first is None:
@@ -35,5 +36,5 @@ def left_over(folder: Path) -> tuple[str | None, list[EventSource]]:
 def _record(line: bytes) -> Record | None:
     try:
         return _DECODER.decode(line)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -20,6 +20,8 @@ _SEQ = attrgetter("seq")
 _CLOCK = attrgetter("clock")
 #: Defects of one file that are listed; all are counted.
 MOST_DEFECTS = 20
+#: Bytes of a line; a record has some hundred.
+LONGEST_LINE = 16 << 20
 
 
 class DefectKind(Enum):
@@ -70,6 +72,7 @@ class LogFile:
         self._noted = 0
         self._offset = 0
         self._rest = b""
+        self._in_long_line = False
         self._next_seq = 0
         self._clock = -1
 
@@ -87,19 +90,34 @@ class LogFile:
             self._offset += len(piece)
             if len(piece) < self._piece_bytes:
                 self.ended = True
-            whole, newline, rest = (self._rest + piece).rpartition(b"\n")
-            self._rest = rest
+            whole, newline, self._rest = self._without_long_lines(piece).rpartition(b"\n")
             if newline:
                 records = self._decode(whole)
             if self.ended:
                 self._end()
         return records
 
+    def _without_long_lines(self, piece: bytes) -> bytes:
+        """Return what is not yet decoded; a line that is too long is noted and skipped."""
+        data = self._rest + piece
+        if self._in_long_line:
+            _, newline, data = data.partition(b"\n")
+            self._in_long_line = not newline
+            self.info.lines += len(newline)
+        begun = data.rpartition(b"\n")[2]
+        if len(begun) > LONGEST_LINE:
+            number = self.info.lines + data.count(b"\n") + 1
+            why = f"the line is longer than {LONGEST_LINE >> 20} MiB"
+            self.note(DefectKind.UNREADABLE, why, line=number)
+            self._in_long_line = True
+            data = data[: len(data) - len(begun)]
+        return data
+
     def _decode(self, piece: bytes) -> list[Record]:
         lines = piece.count(b"\n") + 1
         try:
             records = _DECODER.decode_lines(piece)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             records = self._decode_one_by_one(piece)
         self.info.lines += lines
         if records:
@@ -113,7 +131,7 @@ class LogFile:
             try:
                 if line.strip():
                     records.append(_DECODER.decode(line))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 self.note(*_why_unreadable(line, str(error)), line=number)
         return records
 
@@ -162,6 +180,17 @@ class LogFile:
         self._noted += 1
         if self._noted <= MOST_DEFECTS or kind in {DefectKind.TORN_LINE, DefectKind.NOT_CLOSED}:
             self._note(LogDefect(kind, self.info.path, line, message))
+
+
+def pieces_of_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; one that is too long comes in pieces, which are no records.
+
+    Raises:
+        OSError: The file can't be read.
+    """
+    with path.open("rb") as file:
+        while piece := file.readline(LONGEST_LINE):
+            yield piece
 
 
 def _why_unreadable(line: bytes, error: str) -> tuple[DefectKind, str]:

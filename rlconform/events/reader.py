@@ -87,9 +87,8 @@ class LogReader:
             ]
             if not any(waiting):
                 return
-            if unfinished:
-                batch = _take_until(waiting, min(unfinished))
-            else:
+            batch = _take_until(waiting, min(unfinished)) if unfinished else []
+            if not batch:  # all files are read, or the clocks of one, as it has noted, go back
                 batch = [record for records in waiting for record in records]
                 waiting = [[] for _ in self._files]
             batch.sort(key=_CLOCK)  # stable: records of one file stay in order

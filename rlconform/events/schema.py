@@ -59,6 +59,7 @@ from rlconform.events.process_events import (
     WeightsPublished,
 )
 from rlconform.events.vocabulary import (
+    MOST,
     DropCause,
     EventSource,
     Feature,
@@ -167,10 +168,16 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=F
 
     schema: Literal[1] = SCHEMA_VERSION
     run: Annotated[str, Meta(description="Name of the run, the same in all files.")]
-    seq: Annotated[int, Meta(ge=0, description="Number of the line in its file, without gaps.")]
-    clock: Annotated[int, Meta(ge=0, description="Microseconds of the hybrid logical clock.")]
-    mono_ns: Annotated[int, Meta(description="The process's monotonic time, in nanoseconds.")]
-    wall_ns: Annotated[int, Meta(description="Wall time since 1970, in nanoseconds.")]
+    seq: Annotated[
+        int, Meta(ge=0, le=MOST, description="Number of the line in its file, without gaps.")
+    ]
+    clock: Annotated[
+        int, Meta(ge=0, le=MOST, description="Microseconds of the hybrid logical clock.")
+    ]
+    mono_ns: Annotated[
+        int, Meta(le=MOST, description="The process's monotonic time, in nanoseconds.")
+    ]
+    wall_ns: Annotated[int, Meta(le=MOST, description="Wall time since 1970, in nanoseconds.")]
     source: EventSource
     event: AnyEvent
 

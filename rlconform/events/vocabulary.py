@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 GroupId = Annotated[str, Meta(min_length=1, description="Name of the group, unique in the run.")]
-Row = Annotated[int, Meta(ge=0, description="Number of the sample in its group, from 0.")]
+#: The largest number in a record; greater ones are no floats, in which means are computed.
+MOST: Final = 2**63 - 1
+
+Row = Annotated[int, Meta(ge=0, le=MOST, description="Number of the sample in its group, from 0.")]
 Rows = Annotated[list[int], Meta(description="Numbers of samples in the group, from 0.")]
 Attempt = Annotated[
-    int, Meta(ge=0, description="How often this was tried before; grows with each new try.")
+    int,
+    Meta(ge=0, le=MOST, description="How often this was tried before; grows with each try."),
 ]
-Version = Annotated[int, Meta(ge=0, description="Version of the weights: steps trained so far.")]
-StepNumber = Annotated[int, Meta(ge=0, description="Number of the training step.")]
-Tokens = Annotated[int, Meta(ge=0, description="Number of tokens.")]
+Version = Annotated[
+    int, Meta(ge=0, le=MOST, description="Version of the weights: steps trained so far.")
+]
+StepNumber = Annotated[int, Meta(ge=0, le=MOST, description="Number of the training step.")]
+Tokens = Annotated[int, Meta(ge=0, le=MOST, description="Number of tokens.")]
 EngineName = Annotated[str, Meta(description="Name of the engine that generates.")]
 Digest = Annotated[str, Meta(description="Digest of the content, equal if and only if it is.")]
 Seconds = Annotated[float, Meta(ge=0, description="Duration in seconds.")]

@@ -18,6 +18,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
+from rlconform._files import lines_of
+
 
 class PolicySpan(Struct):
     """The versions of the policy with which an episode began and ended."""
@@ -141,12 +143,11 @@ def episodes_in(folder: Path) -> Iterator[PrimeEpisode]:
     path = folder / "traces.jsonl"
     if not path.is_file():
         return
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield _DECODER.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise ValueError(f"{path}, line {number} is no episode: {error}") from error
+    for number, line in enumerate(lines_of(path), 1):
+        try:
+            yield _DECODER.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number} is no episode: {error}") from error
 
 
 _DECODER = msgspec.json.Decoder(PrimeEpisode)

@@ -6,15 +6,15 @@ verdict.json of the later run ────┴─▶ a GateChange per gate that d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from rlconform._files import excerpt, is_file, parse_model, read_text
 from rlconform.contract import ConfigError
 from rlconform.launch.gate_verdict import GateOutcome, GateVerdict
 
@@ -53,27 +53,21 @@ class GateChange:
 
 def is_verdict(place: Path) -> bool:
     """Return whether this is the folder of a judged job, or its verdict's file."""
-    return (place / FILE).is_file() or place.name == FILE
+    return is_file(place / FILE) or place.name == FILE
 
 
 def read_verdict(place: Path) -> WrittenVerdict:
     """Read a job's verdict; ``ConfigError`` if there is none or it can't be read."""
     path = place if place.name == FILE else place / FILE
-    try:
-        return WrittenVerdict.model_validate(json.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name the folder of a judged job") from error
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise ConfigError(f"{path}: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from error
+    text = read_text(path, "name the folder of a judged job")
+    return parse_model(WrittenVerdict, text, str(path))
 
 
 def compare_verdicts(old: WrittenVerdict, new: WrittenVerdict) -> list[GateChange]:
     """Return the gates whose outcomes differ; ``ConfigError`` for runs of different recipes."""
     if old.recipe != new.recipe:
-        raise ConfigError(f"expected two runs of {old.recipe}; got one of {new.recipe}")
+        one, other = excerpt(old.recipe), excerpt(new.recipe)
+        raise ConfigError(f"expected two runs of {one}; got one of {other}")
     before, after = _by_gate(old.gates), _by_gate(new.gates)
     changes = []
     for gate in dict.fromkeys([*after, *before]):

@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlconform._files import read_text
 from rlconform.launch.gate_verdict import GateVerdict, failed, passed
 from rlconform.launch.slurm import JobStatus
 
 GATE = "job"
+#: Bytes of the line; it names the nodes of a job.
+LONGEST_END = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,11 @@ class JobEnd:
 def read_end(logs: Path) -> JobEnd | None:
     """Read how a run's script ended; None if it was killed."""
     try:
-        cause, code, *nodes = (logs / "end").read_text("utf-8").split()
-    except (OSError, ValueError):
+        text = read_text(logs / "end", "", LONGEST_END)
+        cause, code, *nodes = text.split()
+        return JobEnd(cause, int(code), " ".join(nodes))
+    except ValueError:  # there is none, or it was cut off
         return None
-    return JobEnd(cause, int(code), " ".join(nodes))
 
 
 def judge_ending(status: JobStatus, end: JobEnd | None, logs: Path | None) -> GateVerdict:

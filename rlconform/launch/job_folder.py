@@ -13,6 +13,7 @@ verdict.json, junit.xml    what the judge says
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from rlconform import __version__
+from rlconform._files import is_file, parse_model, read_text
 from rlconform._versions import installed_versions
 from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.records import METRICS_FILE
@@ -36,6 +38,10 @@ _PACKAGES = (
     "ray", "torch", "transformers", "tensordict", "TransferQueue", "megatron-core",
     "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine", "vllm",
 )  # fmt: skip
+
+
+#: ``ID`` or ``ID-RESTART``; anything else below ``logs`` is not ours.
+_IS_RUN = re.compile(r"[0-9]{1,18}(-[0-9]{1,18})*")
 
 
 class JobRecord(BaseModel):
@@ -96,7 +102,7 @@ class JobFolder:
     def runs(self) -> list[Path]:
         """The folders of logs, those of the last run last."""
         return sorted(
-            (path for path in (self.path / "logs").glob("*") if path.is_dir()),
+            (path for path in (self.path / "logs").glob("*") if _IS_RUN.fullmatch(path.name)),
             key=lambda path: [int(part) for part in path.name.split("-")],
         )
 
@@ -113,17 +119,14 @@ class JobFolder:
 
     def record(self) -> JobRecord:
         """Read ``job.json``; ``ConfigError`` if the folder is none of a job."""
-        try:
-            return JobRecord.model_validate_json(
-                (self.path / "job.json").read_bytes(), strict=False
-            )
-        except OSError as error:
+        path = self.path / "job.json"
+        if not is_file(path):
             raise ConfigError(
-                f"{self.path}: no job.json: {error.strerror}; name the folder of a job that "
+                f"{self.path}: no job.json: No such file; name the folder of a job that "
                 f"`rlconform launch` has written"
-            ) from error
-        except ValidationError as error:
-            raise ConfigError(f"{self.path}/job.json: {error.errors()[0]['msg']}") from error
+            )
+        text = read_text(path, "name the folder of a job that `rlconform launch` has written")
+        return parse_model(JobRecord, text, str(path), strict=False)
 
 
 def create(recipe: Recipe, overrides: Sequence[str], site: Site, path: Path) -> JobFolder:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rlconform._files import excerpt
 from rlconform.contract import ConfigError, did_you_mean
 
 Strategy = Literal["fsdp2", "megatron"]
@@ -69,7 +70,8 @@ def parse_name(text: str) -> RecipeName:
     match = _NAME.fullmatch(text)
     if match is None:
         raise ConfigError(
-            f"recipe {text!r}: expected grpo-MODEL-<n>n<g>g-fsdp2|megatron[-MODIFIER...][-PLANE]"
+            f"recipe {excerpt(text)!r}: expected grpo-MODEL-<n>n<g>g-fsdp2|megatron[-MODIFIER...]"
+            f"[-PLANE]"
             f"[-{TWIN}], MODEL one of {', '.join(MODELS)}"
         )
     name = RecipeName(
@@ -79,7 +81,9 @@ def parse_name(text: str) -> RecipeName:
     while parts:
         name = _with_part(text, name, parts)
     if str(name) != text:
-        raise ConfigError(f"recipe {text!r}: expected its parts in the order of {str(name)!r}")
+        raise ConfigError(
+            f"recipe {excerpt(text)!r}: expected its parts in the order of {str(name)!r}"
+        )
     return name
 
 
@@ -105,6 +109,7 @@ def _with_part(text: str, name: RecipeName, parts: list[str]) -> RecipeName:
         return replace(name, tiny=True)
     known = (*_FLAGS, "async-<n>off", *(f"{kind}<n>" for kind in _SIZES), *PLANES, TWIN)
     raise ConfigError(
-        f"recipe {text!r}: {part!r} is no modifier and no plane{did_you_mean(part, known)}; there "
+        f"recipe {excerpt(text)!r}: {excerpt(part)!r} is no modifier and no plane"
+        f"{did_you_mean(part, known)}; there "
         f"are {', '.join(known)}"
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from omegaconf import OmegaConf
 from pydantic import Field, PositiveInt, ValidationError
 
-from rlconform._yaml import read_mapping
+from rlconform._files import first_error
+from rlconform._yaml import read_mapping, resolved
 from rlconform.contract import ConfigError
 from rlconform.grpo.config.base import ConfigModel
 
@@ -53,8 +53,6 @@ def read_site(path: Path | None) -> Site:
     if path is None:
         return Site()
     try:
-        return Site.model_validate(OmegaConf.to_container(read_mapping(path), resolve=True))
+        return Site.model_validate(resolved(read_mapping(path), str(path)))
     except ValidationError as invalid:
-        wrong = invalid.errors()[0]
-        key = ".".join(map(str, wrong["loc"]))
-        raise ConfigError(f"{path}: {key}: {wrong['msg']}") from None
+        raise ConfigError(f"{path}: {first_error(invalid)}") from None

@@ -36,6 +36,13 @@ def decode(values: Bytes, offsets: Integers | None) -> Iterator[Any]:
         yield codec.unpack(row[1:]) if row[:1] == _PLAIN else serialization.loads(row[1:])
 
 
+def has_pickles(values: Bytes, offsets: Integers | None) -> bool:
+    """Whether one of the values that ``encode`` returned is a pickle."""
+    assert offsets is not None, "an object column has offsets"
+    starts, ends = offsets[:-1].tolist(), offsets[1:].tolist()
+    return any(values.data[s:e][:1] != _PLAIN for s, e in zip(starts, ends, strict=True))
+
+
 def _encode(value: Any) -> bytes:
     try:
         return _PLAIN + codec.pack(value)

@@ -15,8 +15,8 @@ from rlconform.backends import validation
 from rlconform.backends.base import SharedClient, load_module
 from rlconform.backends.config import DataPlaneConfig, TransferQueueConfig, config_of
 
-#: Default timeout of the controller's answer.
-_ANSWER_MS = 30_000
+#: Default timeout of the controller's answer, below the 30 s that a target allows for an operation.
+_ANSWER_MS = 20_000
 
 
 class TransferQueueClient(SharedClient):

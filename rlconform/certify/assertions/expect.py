@@ -24,6 +24,9 @@ from rlconform.wire import object_rows, rows_of
 
 P = ParamSpec("P")
 
+#: torch's own, bound before a plane is imported: one may replace ``torch.equal``.
+tensors_equal = torch.equal
+
 #: Most characters of a result in a violation. It holds the ids of a whole step.
 _LONG = 1000
 
@@ -186,7 +189,7 @@ def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | N
         if label != found_label and label.startswith("row:") and found_label.startswith("row:"):
             return f"{expected} = {label}", f"{found}, {found_label}"
         return expected, found
-    if not torch.equal(as_bytes(got), as_bytes(want)):
+    if not tensors_equal(as_bytes(got), as_bytes(want)):
         expected, found = show_row(want), show_row(got)
         if expected == found:  # they differ beyond what is shown, or in bits that print the same
             expected, found = _first_difference(want, got)

@@ -22,6 +22,7 @@ from rlconform.certify.assertions.expect import (
     leaf_of,
     rows_in,
     show_row,
+    tensors_equal,
 )
 from rlconform.certify.recording.shorten import error_text
 from rlconform.wire.leaves import is_jagged
@@ -178,7 +179,7 @@ def _difference(got: list[Tensor], wanted: list[Tensor]) -> tuple[str, str] | No
 
 def _equal(got: Tensor, wanted: Tensor) -> bool:
     """Whether the values are equal. Two NaNs always are: arithmetic guarantees no NaN payload."""
-    if torch.equal(as_bytes(got), as_bytes(wanted)):
+    if tensors_equal(as_bytes(got), as_bytes(wanted)):
         return True
     if not (got.is_floating_point() or got.is_complex()):
         return False

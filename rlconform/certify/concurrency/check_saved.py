@@ -10,10 +10,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlconform._files import read_text
 from rlconform.certify.concurrency.explain import HistoryViolation, check_history
 from rlconform.certify.concurrency.history import History
 from rlconform.certify.concurrency.named_checkers import CHECKERS
 from rlconform.certify.concurrency.operation import from_jsonl
+from rlconform.contract import ConfigError
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,7 +23,12 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) < 2 or not set(arguments[1:]) <= CHECKERS.keys():
         print(f"usage: FILE CHECKER...; checkers: {', '.join(CHECKERS)}", file=sys.stderr)  # noqa: T201
         return 2
-    history = History(from_jsonl(Path(arguments[0]).read_text("utf-8")))
+    try:
+        text = read_text(Path(arguments[0]), "name the file of a history")
+        history = History(from_jsonl(text))
+    except ConfigError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
     try:
         check_history(history, "", *(CHECKERS[name] for name in arguments[1:]))
     except HistoryViolation as violation:

@@ -263,7 +263,7 @@ class LoggingClient:
         self._note(index, op)
         try:
             returned = call(partition_id=self._partition_id)
-        except Exception as error:  # noqa: BLE001 - whatever the plane raises is data
+        except BaseException as error:  # noqa: BLE001 - whatever the plane raises is data
             bases = tuple(base.__name__ for base in type(error).__mro__)
             ended = time.monotonic()
             done = replace(op, end=ended, error=_error_text(error), error_bases=bases)
@@ -283,7 +283,7 @@ class LoggingClient:
             self._journal.write(index, op)
 
 
-def _error_text(error: Exception) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {shorten(str(error), 160)}"
 
 

@@ -14,7 +14,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from rlconform.contract import Tags
+import msgspec
+
+from rlconform._files import excerpt, parse_json
+from rlconform.contract import ConfigError, Tags
 
 Op = Literal["register", "put", "claim", "get", "clear", "status"]
 
@@ -84,8 +87,9 @@ def to_jsonl(operations: Iterable[Operation]) -> str:
 
 
 def from_jsonl(text: str) -> list[Operation]:
-    """Return the operations of a saved history."""
-    return [from_dict(json.loads(line)) for line in text.splitlines()]
+    """Return the operations of a saved history; ``ConfigError`` names a line that has none."""
+    lines = enumerate(text.splitlines(), 1)
+    return [_parse(line, f"line {number}") for number, line in lines]
 
 
 def as_dict(op: Operation) -> dict[str, Any]:
@@ -97,3 +101,17 @@ def from_dict(saved: dict[str, Any]) -> Operation:
     """Return the operation that ``as_dict`` described."""
     tuples = {name: tuple(saved[name]) for name in _TUPLES if saved.get(name) is not None}
     return Operation(**(saved | tuples))
+
+
+def _parse(line: str, where: str) -> Operation:
+    """Return the operation in a line; ``ConfigError`` if there is none."""
+    saved = parse_json(line, where, finite=False)
+    try:
+        operation = msgspec.convert(saved, Operation)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise ConfigError(f"{where}: not an operation: {excerpt(str(error))}") from error
+    if unknown := saved.keys() - _DEFAULTS.keys():
+        raise ConfigError(f"{where}: an operation has no {excerpt(', '.join(unknown))}")
+    if not all(isinstance(one, str | None) for one in operation.ids):
+        raise ConfigError(f"{where}: expected ids of rows as strings")
+    return operation

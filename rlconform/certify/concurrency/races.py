@@ -13,6 +13,7 @@ from functools import partial
 import torch
 from tensordict import TensorDict
 
+from rlconform.certify.assertions.expect import tensors_equal
 from rlconform.certify.concurrency.race import Race, claim, get, put
 from rlconform.contract import DataPlaneClient
 
@@ -250,7 +251,7 @@ def shared_client(race: Race) -> None:
             batch = TensorDict({field: rows}, batch_size=[3])
             race.client.put_samples(sample_ids=ids, partition_id="p", fields=batch)
             got = get(race.client, ids, [field])[field]
-            if got.dtype != dtype or not torch.equal(got, rows):
+            if got.dtype != dtype or not tensors_equal(got, rows):
                 race.report(f"thread {number} put {rows[0]}, read {got[0]}")
 
     race.run(*[partial(put_and_read, number, dtype) for number, dtype in enumerate(dtypes)])

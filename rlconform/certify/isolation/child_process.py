@@ -15,6 +15,11 @@ from rlconform.certify.isolation.workspace import how_it_ended
 #: Exit status of pytest, see ``pytest.ExitCode``.
 _USAGE_ERROR = 4
 
+#: Bytes that a process may print before the beginning is dropped, and those of a tail.
+LARGEST_LOG, LOG_TAIL = 32 << 20, 1 << 18
+#: Seconds between two looks at the size of the log.
+LOG_LOOK_S = 0.5
+
 
 class TestProcess:
     """One test process. ``next_event`` waits for its events; ``end`` always ends it."""
@@ -23,13 +28,18 @@ class TestProcess:
         self._events, self._number, self._log = events, number, log
         self._pid: int | None = None
         self._code: int | None = None
+        self._look_at = 0.0
 
     def next_event(self, deadline: float) -> Event | None:
         """Return the next event or, after the last, None; ``TimeoutError`` at ``deadline``."""
         while self._code is None:
+            self._shorten_log()
+            left = deadline - time.monotonic()
             try:
-                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+                event = self._events.get(timeout=max(0.0, min(left, LOG_LOOK_S)))
             except queue.Empty:
+                if left > LOG_LOOK_S:
+                    continue
                 raise TimeoutError from None
             match event:
                 case ProcessStarted(number, pid):
@@ -64,9 +74,23 @@ class TestProcess:
     def tail(self, since: int = 0, lines: int = 60) -> str:
         """Return the last lines that the process printed."""
         with self._log.open("rb") as log:
-            log.seek(since)
-            text = log.read().decode("utf-8", "replace")
+            size = log.seek(0, os.SEEK_END)
+            start = since if since <= size else 0  # it was shortened
+            log.seek(max(start, size - LOG_TAIL))
+            text = log.read(LOG_TAIL).decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-lines:])
+
+    def _shorten_log(self) -> None:
+        """Drop all but the end of the log once it is too large; looks now and then only."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOG_LOOK_S
+        if self._log.stat().st_size > LARGEST_LOG:
+            end = self.tail().encode()
+            os.truncate(self._log, 0)  # the process appends, so it goes on at the new end
+            with self._log.open("ab") as log:
+                log.write(b"(what was printed before was dropped)\n" + end + b"\n")
 
     def usage_error(self) -> str:
         """Return pytest's message about options it can't use (a mistyped ``-k``, say), else ""."""

@@ -128,6 +128,6 @@ def answer_of(call: Callable[[], Any]) -> Answer:
     """Make the call; return its result, or the error that it raised, for the check."""
     try:
         return True, call()
-    except Exception as error:  # noqa: BLE001 - a plane may raise anything
+    except BaseException as error:  # noqa: BLE001 - a plane may raise anything
         bases = [base.__name__ for base in type(error).__mro__]
         return False, (type(error).__name__, bases, str(error))

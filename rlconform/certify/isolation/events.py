@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, dataclass_transform
 
@@ -21,6 +22,11 @@ from pydantic import TypeAdapter
 
 from rlconform.certify.reproduce.render import Call
 from rlconform.certify.results import CheckResult, PlannedCheck
+
+#: Exit status of a test process whose pipe to the runner was closed.
+PIPE_CLOSED = 71
+#: Bytes of a line; a longer one is none of ours.
+LONGEST_EVENT = 256 << 20
 
 
 @dataclass_transform(frozen_default=True)
@@ -180,21 +186,28 @@ def encode(event: Event) -> bytes:
     return (json.dumps(body, default=vars) + "\n").encode()
 
 
-def decode(line: str) -> Event | None:
-    """Return the event in a line; ``None`` if the line is cut short, as its process died."""
+def decode(line: bytes | str) -> Event | None:
+    """Return the event in a line; ``None`` if it has none.
+
+    The line may be cut short, as its process died, or come from a plane that writes to all files.
+    """
     try:
         body = json.loads(line)
-    except json.JSONDecodeError:
+        return _ADAPTERS[body.pop("event")].validate_python(body)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return _ADAPTERS[body.pop("event")].validate_python(body)
 
 
 class EventPipe:
-    """The writing end of the pipe to the runner; without a file descriptor it sends nothing."""
+    """The writing end of the pipe to the runner; without a file descriptor it sends nothing.
+
+    If a plane has closed it, the process ends: the same number may be a file of the plane by now.
+    """
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
         self._lock = threading.Lock()
+        self._pipe = _identity(fd)
         if fd is not None:
             os.set_inheritable(fd, False)  # the plane's processes must not keep it open
 
@@ -206,7 +219,20 @@ class EventPipe:
     def send(self, event: Event) -> None:
         """Write the whole event, from any thread."""
         if self._fd is not None:
-            data = encode(event)
+            data = b"\n" + encode(event)  # what a plane has written is a line of its own
             with self._lock:
+                if _identity(self._fd) != self._pipe:
+                    with suppress(OSError):
+                        os.write(2, b"the plane closed the pipe to the runner\n")
+                    os._exit(PIPE_CLOSED)
                 while data:
                     data = data[os.write(self._fd, data) :]
+
+
+def _identity(fd: int | None) -> tuple[int, int] | None:
+    """Return what the descriptor stands for; None if it is closed."""
+    try:
+        found = os.fstat(-1 if fd is None else fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 
 from rlconform._resources import resource_dir
 from rlconform.certify.isolation.child_process import TestProcess
-from rlconform.certify.isolation.events import Event, ProcessEnded, decode
+from rlconform.certify.isolation.events import LONGEST_EVENT, Event, ProcessEnded, decode
 from rlconform.certify.isolation.workspace import THREADS, Workspace
 
 
@@ -27,11 +28,16 @@ class ForkServer:
     """A process that forks test processes, and their folder; ``extra`` overrides environment."""
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._workspace = Workspace(extra)
+        self._extra = extra
         self._closed = False
         self._started = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._events: queue.Queue[Event] = queue.Queue()
+
+    @cached_property
+    def _workspace(self) -> Workspace:
+        """The folder is made when it is first needed: then ``close`` removes it in any case."""
+        return Workspace(self._extra)
 
     def start(self, options: Sequence[str], files: Sequence[str]) -> TestProcess:
         """Start a test process that runs the checks in ``files`` with these pytest options."""
@@ -47,6 +53,7 @@ class ForkServer:
         job = {
             "number": self._started,
             "log": str(log),
+            "folder": str(self._workspace.new_folder(f"plane-{self._started}")),
             "options": [
                 *("-q", "-c", str(self._workspace.path / "pytest.ini"), "--rootdir", str(suites)),
                 *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
@@ -87,17 +94,18 @@ class ForkServer:
     def close(self) -> None:
         """End all processes and remove the folder; no test process can be started after this."""
         self._closed = True
-        self._workspace.close()
+        if "_workspace" in vars(self):
+            self._workspace.close(self._process.pid if self._process else None)
 
     def end_leftovers(self, grace_s: float = 0.0) -> list[str]:
         """Kill processes that a test process left running after ``grace_s``; return their names."""
-        spare = self._process.pid if self._process else None
-        return self._workspace.end_leftovers(spare, grace_s)
+        fork_server = self._process.pid if self._process else None
+        return self._workspace.end_leftovers(fork_server, grace_s)
 
 
 def _read(reading: int, events: queue.Queue[Event]) -> None:
-    with os.fdopen(reading, "r", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
+    with os.fdopen(reading, "rb") as lines:
+        while line := lines.readline(LONGEST_EVENT):
             if event := decode(line):
                 events.put(event)
     events.put(ProcessEnded(None, -signal.SIGKILL))

@@ -10,12 +10,14 @@ fork resolves and opens the target itself, in a process that has loaded no other
 from __future__ import annotations
 
 import faulthandler
+import io
 import json
 import os
 import signal
 import sys
 import tempfile
 import warnings
+from contextlib import suppress
 from typing import Any
 
 from rlconform._env import SHARED_RAY
@@ -24,6 +26,7 @@ from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_worker
 from rlconform.certify.adapter_source import distributions_of_packages
 from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
+from rlconform.certify.isolation.leftovers import adopt_orphans, reap_orphans
 
 #: The plugin that runs the checks, with torch and pytest, and imports of the checks that take long,
 #: hypothesis above all.
@@ -37,6 +40,7 @@ NEEDED_BY_CHECKS = (
 def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each one ended."""
     events = EventPipe(events_fd)
+    adopt_orphans()
     preload(NEEDED_BY_CHECKS)
     distributions_of_packages()  # every test process needs them
     for line in sys.stdin:
@@ -47,8 +51,25 @@ def serve(events_fd: int) -> None:
             run_job(job, events_fd)
         events.send(ProcessStarted(job["number"], pid))
         _, status = os.waitpid(pid, 0)
-        os.write(events_fd, b"\n")  # the test process may have died in the middle of a line
+        reap_orphans()
         events.send(ProcessEnded(job["number"], os.waitstatus_to_exitcode(status)))
+
+
+class _Log(io.BufferedIOBase):
+    """Writes to a descriptor of its own; what can't be written is dropped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write the bytes, if that is possible."""
+        with suppress(OSError):
+            os.write(self._descriptor, data)
+        return len(data)
 
 
 def run_job(job: dict[str, Any], events_fd: int) -> None:
@@ -61,6 +82,9 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for source, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, standard)
+    os.chdir(job["folder"])
+    # pytest's own lines: the plane may close its standard files, or forbid writing to files
+    sys.stdout = sys.stderr = io.TextIOWrapper(_Log(os.dup(log)), "utf-8", write_through=True)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
     tempfile.tempdir = None  # the cached value is from before the run's folder was known
     if SHARED_RAY not in os.environ:
@@ -74,8 +98,9 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
             [*job["options"], "--rlconform-events-fd", str(events_fd)], plugins=[plugin]
         )
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):  # the plane may have closed them
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 

@@ -28,6 +28,7 @@ from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.hosts import ClockOffset
+from rlconform.certify.recording.base_exceptions import is_exception
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import BLOCKING_CLAIM, TRANSPORT_S, call_kind
 from rlconform.contract import CLIENT_METHODS, Timeouts
@@ -128,7 +129,11 @@ class RemoteClient:
                 raise ContractViolation(due, f"its answer after {took:.1f} s")
             if ok:
                 return result
-            raise rebuilt_error(*result)
+            name, bases, text = result
+            if not is_exception(bases):
+                due = f"{what} to return, or to raise an Exception"
+                raise ContractViolation(due, f"{name}: {text}")
+            raise rebuilt_error(name, bases, text)
 
         remote.__name__ = method
         return remote

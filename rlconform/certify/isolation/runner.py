@@ -55,8 +55,9 @@ class Runner:
         options: CertifyOptions,
         listener: Listener | None = None,
         fork_server: ForkServer | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._options = options
+        self._options, self._on_end = options, on_end
         self._listener = listener or (lambda _run, _event: None)
         self._fork_server = fork_server or ForkServer()
         self._owns_fork_server = fork_server is None
@@ -84,6 +85,7 @@ class Runner:
                 if fruitless == 2:
                     self.run.notes.append("stopped: two test processes in a row gave no result")
                     break
+            self._on_end()
         except KeyboardInterrupt:
             if not self.run.plan:
                 raise

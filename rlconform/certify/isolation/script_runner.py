@@ -37,6 +37,7 @@ class ScriptRunner:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=THREADS | self._workspace.environment(),
+            cwd=self._workspace.new_folder("scripts"),
             text=True,
             start_new_session=True,  # the command handles Ctrl-C
         )
@@ -57,7 +58,7 @@ class ScriptRunner:
         with selectors.DefaultSelector() as waiting:
             waiting.register(self._process.stdout, selectors.EVENT_READ)
             in_time = bool(waiting.select(seconds))
-        self._workspace.end_leftovers(spare=self._process.pid)  # also of the plane that it opened
+        self._workspace.end_leftovers(self._process.pid)  # also of the plane that it opened
         code = self._process.stdout.readline()
         if not in_time or not code:
             return None

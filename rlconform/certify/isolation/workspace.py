@@ -1,4 +1,4 @@
-"""``Workspace``: a run's private folder, and a mark on every process that the run started."""
+"""``Workspace``: a run's private folder, and the environment of its processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import psutil
-
 from rlconform.backends.ray_worker import WORKER_SERVER
-
-#: Environment variable that every process of a run carries, so that all of them can be ended.
-RUN_MARK = "RLCONFORM_RUN"
+from rlconform.certify.isolation.leftovers import RUN_MARK, end_left
 
 #: One thread for each torch operation, unless the user says otherwise, as Ray and torchrun do for
 #: their workers. Processes whose operations each use all cores slow each other down: with four of
@@ -38,7 +34,8 @@ class Workspace:
         """Return the environment of the plane's processes; they import from the current folder."""
         dropped = {"PYTEST_ADDOPTS", "RAY_ADDRESS", WORKER_SERVER}
         kept = {k: v for k, v in os.environ.items() if k not in dropped}
-        path = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
+        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        path = [os.getcwd(), *map(os.path.abspath, given)]  # the processes run elsewhere
         return kept | {
             RUN_MARK: self.mark,
             "PYTHONPATH": os.pathsep.join(path),
@@ -47,26 +44,19 @@ class Workspace:
             **self._extra,
         }
 
-    def end_leftovers(self, spare: int | None = None, grace_s: float = 0.0) -> list[str]:
-        """Kill every process with the run's mark, except the pid ``spare``; return their names.
+    def new_folder(self, name: str) -> Path:
+        """Make a folder in which a plane's process runs: it may delete it, and not the user's."""
+        folder = self.path / name
+        folder.mkdir()
+        return folder
 
-        Processes that end by themselves within ``grace_s`` are not named.
-        """
-        left = [p for p in psutil.process_iter() if p.pid != spare and self._is_ours(p)]
-        _, left = psutil.wait_procs(left, timeout=grace_s)
-        names = [name for name in map(_kill, left) if name]
-        psutil.wait_procs(left, timeout=10)
-        return names
+    def end_leftovers(self, fork_server: int | None = None, grace_s: float = 0.0) -> list[str]:
+        """End all processes of the run but the fork server; return the names as ``end_left``."""
+        return end_left(self.mark, fork_server, grace_s)
 
-    def _is_ours(self, process: psutil.Process) -> bool:
-        try:
-            ours: bool = process.environ().get(RUN_MARK) == self.mark
-        except (psutil.Error, OSError):
-            return False
-        return ours and process.pid != os.getpid()
-
-    def close(self) -> None:
-        """Kill the run's remaining processes and remove the folder."""
+    def close(self, fork_server: int | None = None) -> None:
+        """Kill the run's remaining processes, the fork server last, and remove the folder."""
+        self.end_leftovers(fork_server)
         self.end_leftovers()
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -76,13 +66,3 @@ def how_it_ended(code: int) -> str:
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"exited with status {code}"
-
-
-def _kill(process: psutil.Process) -> str:
-    """Kill the process; return its name, or "" if it had already ended."""
-    try:
-        name = f"{process.name()} (pid {process.pid})"
-        process.kill()
-    except psutil.NoSuchProcess:
-        return ""
-    return name

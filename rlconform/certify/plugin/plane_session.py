@@ -12,6 +12,7 @@ from rlconform.certify.isolation.actor_pool import ActorPool
 from rlconform.certify.isolation.hosts import RayHost, ray_hosts
 from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
 from rlconform.certify.plugin.unwritten import NEEDED, message, unwritten_methods
+from rlconform.certify.recording.base_exceptions import only_exceptions
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.shorten import error_text
@@ -119,7 +120,8 @@ class PlaneSession:
                 actors.close()
             if owner is not None:
                 try:
-                    owner.close()
+                    with only_exceptions("close"):
+                        owner.close()
                 except Exception as error:
                     due = "the owner's client to close"
                     raise ContractViolation(due, error_text(error)) from error

@@ -119,7 +119,7 @@ class CertifyPlugin:
                 self.pipe.send(events.HostsNamed(hosts))
             self.pipe.send(events.PlaneOpening())
             self.session.owner()
-        except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way
+        except BaseException as error:  # noqa: BLE001 - a plane may fail to start in any way
             known = isinstance(error, ConfigError)
             message = str(error) if known else error_text(error)
             self.pipe.send(events.StartFailed(message, traceback.format_exc(), plain=known))
@@ -242,6 +242,7 @@ class CertifyPlugin:
         recording = Recording(
             lambda call: self.pipe.send(events.CallBegan(call) if call else events.ExampleBegan()),
             self._hangs.given_up,
+            interruptible=not self.pipe.watched,
         )
         if self._watchdog is not None:
             self._watchdog.watch(recording)

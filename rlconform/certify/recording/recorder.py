@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rlconform.certify.recording.base_exceptions import violation_of
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.changes import ChangeWatch
 from rlconform.certify.recording.shorten import brief, call_text, error_text
@@ -88,14 +89,17 @@ class Recording:
     Arguments are turned into text before the call, as the check may change them later. ``listener``
     is called with each call before it is made, so that a call which kills the process is known, and
     with ``None`` at a ``restart``. ``given_up`` maps kinds of calls that are not made to reasons.
+    ``interruptible``: whether a person may press Ctrl-C, which the main thread raises in any call.
     """
 
     def __init__(
         self,
         listener: Callable[[Call | None], None] | None = None,
         given_up: Mapping[str, str] = MappingProxyType({}),
+        interruptible: bool = True,
     ) -> None:
         self.given_up = given_up
+        self._interruptible = interruptible
         self.calls: list[Call] = []
         self.outcomes: dict[int, str] = {}  # by number of the call
         self.plane_time = BusyTime()
@@ -122,6 +126,11 @@ class Recording:
         if self._clients.setdefault(who, client) is not client:
             self._clients[who] = client
             self._reopened.add(who)
+
+    def is_interrupt(self, error: BaseException) -> bool:
+        """Whether a person may have interrupted the call that raised ``error``."""
+        here = threading.current_thread() is threading.main_thread()
+        return self._interruptible and here and isinstance(error, KeyboardInterrupt)
 
     @property
     def plane_seconds(self) -> float:
@@ -301,7 +310,12 @@ class RecordingClient:
                     result = call(*args, **kwargs)
             except BaseException as error:
                 raised = error
-                raise
+                if self.recording.is_interrupt(error):
+                    raise
+                violation = violation_of(error, method)
+                if violation is error:
+                    raise
+                raise violation from error
             finally:
                 self._calls.end = time.monotonic()
                 compare()

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rlconform._files import excerpt, first_error, is_file, parse_json, read_text
 from rlconform.certify.judged_runs import JudgedRule
 from rlconform.certify.report.root_causes import RootCause
 from rlconform.certify.report.verdict import Conclusion
@@ -204,7 +205,7 @@ def body_digest(report: Mapping[str, Any]) -> str:
 
 def report_file(place: Path) -> Path:
     """Return the file of a report that is named by its folder or by itself."""
-    return place if place.is_file() else place / REPORT
+    return place if is_file(place) else place / REPORT
 
 
 def read_report(place: Path) -> ReportDocument:
@@ -219,12 +220,7 @@ def read_report(place: Path) -> ReportDocument:
 def load_report(place: Path) -> dict[str, Any]:
     """Read a report as plain data, which is what the seal covers; raise ``ConfigError``."""
     path = report_file(place)
-    try:
-        loaded = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name the --out folder of certify") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from error
+    loaded = parse_json(read_text(path, "name the --out folder of certify"), str(path))
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path}: not a report of rlconform certify")
     return loaded
@@ -234,12 +230,10 @@ def parse_report(loaded: Mapping[str, Any], path: Path) -> ReportDocument:
     """Return plain data as a report; raise ``ConfigError`` if it isn't one of this schema."""
     if (version := loaded.get("schema")) != SCHEMA:
         raise ConfigError(
-            f"{path}: expected a report of schema {SCHEMA}; got {version!r}: certify again, or "
-            f"use the rlconform that wrote it"
+            f"{path}: expected a report of schema {SCHEMA}; got {excerpt(repr(version))}: certify "
+            f"again, or use the rlconform that wrote it"
         )
     try:
         return ReportDocument.model_validate(loaded)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {where}: {first['msg']} (schema {SCHEMA})") from error
+        raise ConfigError(f"{path}: {first_error(error)} (schema {SCHEMA})") from error

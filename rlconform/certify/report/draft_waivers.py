@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from rlconform.certify.report.document import ReportDocument, RequirementPart
+from rlconform.certify.report.pattern_search import PatternTooSlow, found_in
 from rlconform.certify.report.root_causes import PARTICULAR
 from rlconform.certify.report.waivers import Waiver
 from rlconform.certify.results import BROKEN, Outcome
@@ -65,7 +66,10 @@ def draft_waivers(
 
 
 def _matches(waiver: Waiver, part: RequirementPart) -> bool:
-    return all(re.search(waiver.match, text) for text in part.failures or [part.reason])
+    try:
+        return all(found_in(waiver.match, part.failures or [part.reason]))
+    except PatternTooSlow:
+        return False
 
 
 def pattern_of(failures: Iterable[str]) -> str:

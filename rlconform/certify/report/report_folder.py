@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from rlconform.certify.report.badge import badge_text
-from rlconform.certify.report.document import REPORT, parse_report
+from rlconform.certify.report.document import REPORT, load_report, parse_report
 from rlconform.certify.report.json_report import build_report, history_file
 from rlconform.certify.report.junit import junit_bytes
 from rlconform.certify.report.page.certificate_page import render_certificate
@@ -38,30 +39,42 @@ def write_report(
 ) -> Path:
     """Write the report below the folder that ``folder_to_write`` selects; return that folder.
 
-    Reproducers, histories and the signature of an earlier report are removed.
+    The files of an earlier report are removed. ``report.json`` is written first, without the
+    digests of the others, so that no mistake in making them loses the results.
 
     Raises:
         ConfigError: The report can't be written.
     """
     report = build_report(certificate)
     folder = folder_to_write(out, report["header"], certificate.is_whole, force)
-    files = files_of(certificate, report)
-    report["footer"]["files"] = {
-        name: hashlib.sha256(data).hexdigest() for name, data in files.items()
-    }
-    text = json.dumps(report, indent=2, ensure_ascii=False, default=str) + "\n"
-    written = text.encode("utf-8", "backslashreplace")
     try:
         _clean(folder)
-        for name, data in {REPORT: written, **files}.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        _write(folder / REPORT, _text_of(report))  # without the seal: the rest may fail
+        files = files_of(certificate, report)
+        report["footer"]["files"] = {
+            name: hashlib.sha256(data).hexdigest() for name, data in files.items()
+        }
+        written = _text_of(report)
+        for name, data in {**files, REPORT: written}.items():
+            _write(folder / name, data)
         if sign is not None:
-            (folder / SIGNATURE).write_text(sign(written), "ascii")
+            _write(folder / SIGNATURE, sign(written).encode("ascii"))
     except OSError as error:
         raise ConfigError(f"--out {folder}: no report was written: {error}") from error
     return folder
+
+
+def _text_of(report: Mapping[str, Any]) -> bytes:
+    text = json.dumps(report, indent=2, ensure_ascii=False, default=str) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write the file as a whole: who reads it meanwhile sees the earlier one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}-{os.getpid()}")
+    unfinished.write_bytes(data)
+    unfinished.replace(path)
 
 
 def files_of(certificate: Certificate, report: Mapping[str, Any]) -> dict[str, bytes]:
@@ -94,7 +107,7 @@ def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bo
 def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
     """Whether the folder has the report of a complete run of which the new run is only a part."""
     try:
-        report = json.loads((folder / "report.json").read_text("utf-8"))
+        report = load_report(folder)
         header = report["header"]
         if not report["footer"]["complete"] or header["selected"]:
             return False
@@ -129,6 +142,6 @@ def _scripts(run: RunRecord) -> dict[str, str]:
 def _clean(folder: Path) -> None:
     """Remove the files of an earlier report that the new one may not have."""
     folder.mkdir(parents=True, exist_ok=True)
-    for pattern in (f"{REPRODUCERS}/*.py", f"{HISTORIES}/*.jsonl", SIGNATURE):
+    for pattern in (f"{REPRODUCERS}/*.py", f"{HISTORIES}/*.jsonl", SIGNATURE, PAGE, JUNIT, BADGE):
         for old in folder.glob(pattern):
             old.unlink()

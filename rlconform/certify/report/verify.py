@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from rlconform._files import is_file, read_bytes
 from rlconform.certify.report.document import (
     REPORT,
     ReportDocument,
@@ -32,6 +33,12 @@ from rlconform.contract.requirements import requirement_set_digest
 
 #: Folders whose every file belongs to the report.
 OWN_FOLDERS = ("histories", "reproducers")
+#: Files that every report has.
+ALWAYS_WRITTEN = ("report.html", "junit.xml", "badge.json")
+
+
+#: Bytes of the longest file of a signature; one of ed25519 has 89.
+LONGEST_SIGNATURE = 1 << 10
 
 
 class Fault(StrEnum):
@@ -69,7 +76,7 @@ def verify_report(place: Path, is_signed: Verifier | None = None) -> Verificatio
         ConfigError: There is no report.
     """
     path = report_file(place)
-    if not path.is_file():
+    if not is_file(path):
         raise ConfigError(f"{path}: no such file; name the --out folder of certify")
     findings = list(_signature(path, is_signed)) if is_signed else []
     signed = is_signed is not None and not findings
@@ -95,13 +102,12 @@ def verify_report(place: Path, is_signed: Verifier | None = None) -> Verificatio
 def _signature(path: Path, is_signed: Verifier) -> Iterator[Finding]:
     file = path.with_name(SIGNATURE)
     try:
-        signature = file.read_text("ascii")
-    except OSError:
-        yield Finding(Fault.SIGNATURE, SIGNATURE, "expected a signature; the report has none")
+        signature = read_bytes(file, "sign the report again", LONGEST_SIGNATURE)
+    except ConfigError as error:
+        missing = "expected a signature; the report has none"
+        yield Finding(Fault.SIGNATURE, SIGNATURE, str(error) if is_file(file) else missing)
         return
-    except UnicodeDecodeError:
-        signature = ""
-    if not is_signed(path.read_bytes(), signature):
+    if not is_signed(read_bytes(path, "name a report"), signature.decode("ascii", "replace")):
         yield Finding(
             Fault.SIGNATURE, SIGNATURE,
             "expected the key's signature of report.json; it is another key's, or of another text",
@@ -130,12 +136,16 @@ def _files(document: ReportDocument, folder: Path) -> tuple[dict[str, str], list
         path = folder / name
         if ".." in Path(name).parts or Path(name).is_absolute():
             findings.append(Finding(Fault.TAMPERED, name, "expected a path below the report"))
-        elif not path.is_file():
+        elif not is_file(path):
             findings.append(
                 Finding(Fault.MISSING, name, "the footer names it, but it is not there")
             )
         else:
-            data = path.read_bytes()
+            try:
+                data = read_bytes(path, "copy the report again")
+            except ConfigError as error:
+                findings.append(Finding(Fault.MISSING, name, str(error)))
+                continue
             texts[name] = data.decode("utf-8", "replace")
             if hashlib.sha256(data).hexdigest() != digest:
                 changed = "its digest is not the one in the footer: it was changed later"
@@ -144,12 +154,19 @@ def _files(document: ReportDocument, folder: Path) -> tuple[dict[str, str], list
         if check.history and check.history not in document.footer.files:
             what = f"the history of {check.id} is not among the files in the footer"
             findings.append(Finding(Fault.MISSING, check.history, what))
+    return texts, [*findings, *_unnamed(document, folder)]
+
+
+def _unnamed(document: ReportDocument, folder: Path) -> Iterator[Finding]:
+    """Find files of the report that it does not name, so that anything may be in them."""
     for own in OWN_FOLDERS:
         for path in sorted((folder / own).glob("*")):
             name = f"{own}/{path.name}"
             if path.is_file() and name not in document.footer.files:
-                findings.append(Finding(Fault.TAMPERED, name, "the report does not name this file"))
-    return texts, findings
+                yield Finding(Fault.TAMPERED, name, "the report does not name this file")
+    for name in ALWAYS_WRITTEN:
+        if name not in document.footer.files and is_file(folder / name):
+            yield Finding(Fault.TAMPERED, name, "the footer has no digest of this file")
 
 
 def _requirement_set(document: ReportDocument) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from rlconform._files import excerpt
 from rlconform._resources import resource_dir
 from rlconform.certify.concurrency.history import History
 from rlconform.certify.concurrency.named_checkers import CHECKERS, checker_named_in
@@ -108,8 +109,8 @@ def _history(check: CheckPart, text: str) -> Iterator[Wrong]:
     try:
         history = History(from_jsonl(text))
         kinds = sorted({anomaly.kind for checker in checkers for anomaly in checker(history)})
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        yield check.history, f"not a history: {type(error).__name__}: {error}"
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        yield check.history, f"not a history: {type(error).__name__}: {excerpt(str(error))}"
         return
     said = ", ".join(kinds) or "nothing"
     if check.outcome not in BROKEN:
@@ -131,7 +132,7 @@ def result_findings(
     for waiver in document.waivers:
         try:
             re.compile(waiver.match)
-        except re.error as error:
+        except (re.error, RecursionError, OverflowError) as error:
             yield f"waiver {waiver.id}", f"match is not a regular expression: {error}"
             return
     certificate = judged_again(document, texts)

@@ -11,13 +11,15 @@ expires = 2027-03-01
 from __future__ import annotations
 
 import re
-import tomllib
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from rlconform._files import LARGEST_BY_HAND, excerpt, parse_toml, read_text
+from rlconform.certify.report.pattern_search import PatternTooSlow, found_in
 from rlconform.certify.results import BROKEN, Outcome, RequirementResult
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
 
@@ -35,16 +37,11 @@ class Waiver:
 
 def load_waivers(path: Path) -> list[Waiver]:
     """Read a waiver file; raise ``ConfigError`` if it can't be read or a key is wrong."""
-    try:
-        loaded = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}; `rlconform waivers --write` makes such a file"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+    hint = "`rlconform waivers --write` makes such a file"
+    loaded = parse_toml(read_text(path, hint, LARGEST_BY_HAND), str(path))
     if unknown := loaded.keys() - {"waiver"}:
-        raise ConfigError(f"{path}: unknown {', '.join(sorted(unknown))}: write [[waiver]]")
+        names = excerpt(", ".join(sorted(unknown)))
+        raise ConfigError(f"{path}: unknown {names}: write [[waiver]]")
     rows = loaded.get("waiver", [])
     if not isinstance(rows, list):
         raise ConfigError(f"{path}: [waiver] is one table: write [[waiver]]")
@@ -64,10 +61,8 @@ def apply_waivers(
         elif result is None or result.outcome not in BROKEN:
             status = "is not in this profile" if result is None else f"is {result.outcome}"
             problems.append(f"waiver {waiver.id} is stale: the requirement {status}; remove it")
-        elif other := _unmatched(waiver, result):
-            problems.append(
-                f"waiver {waiver.id} does not match a failure: no {waiver.match!r} in {other[0]!r}"
-            )
+        elif problem := _mismatch(waiver, result):
+            problems.append(f"waiver {waiver.id} {problem}")
         else:
             reason = f"waived until {waiver.expires} ({waiver.reason}; {waiver.issue}): "
             by_id[waiver.id] = replace(
@@ -76,30 +71,39 @@ def apply_waivers(
     return list(by_id.values()), problems
 
 
-def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
-    """Return the requirement's failures that the waiver does not match."""
+def _mismatch(waiver: Waiver, result: RequirementResult) -> str:
+    """Return why the waiver does not match each of the requirement's failures; "" if it does."""
     failures = result.failures or [result.reason]
-    return [text for text in failures if not re.search(waiver.match, text)]
+    try:
+        found = found_in(waiver.match, failures)
+    except PatternTooSlow as error:
+        return f"does not match a failure: {waiver.match!r} gave {error}; simplify it"
+    if all(found):
+        return ""
+    other = failures[found.index(False)]
+    return f"does not match a failure: no {waiver.match!r} in {other!r}"
 
 
 def _parse(path: Path, row: Any) -> Waiver:
     if not isinstance(row, dict):
-        raise ConfigError(f"{path}: waiver {row!r} is not a table: write [[waiver]]")
-    where = f"{path}: waiver {row.get('id', '?')}"
+        raise ConfigError(f"{path}: waiver {excerpt(repr(row))} is not a table: write [[waiver]]")
+    where = f"{path}: waiver {excerpt(str(row.get('id', '?')))}"
     names = {field.name for field in fields(Waiver)}
     if row.keys() != names:
         wrong = {"missing": names - row.keys(), "unknown": row.keys() - names}
         parts = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
-        raise ConfigError(f"{where}: {'; '.join(parts)}")
+        raise ConfigError(f"{where}: {excerpt('; '.join(parts))}")
     if type(row["expires"]) is not date:  # a datetime is a date too, but can't be compared with one
         raise ConfigError(f"{where}: expires must be a date such as 2027-03-01")
     for name in ("id", "reason", "issue", "match"):
         if not isinstance(row[name], str) or not row[name].strip():
             raise ConfigError(f"{where}: {name} must not be empty, and must be text")
     if row["id"] not in (known := load_requirements()):
-        raise ConfigError(f"{path}: no requirement {row['id']!r}{did_you_mean(row['id'], known)}")
+        name = excerpt(row["id"])
+        raise ConfigError(f"{path}: no requirement {name!r}{did_you_mean(name, known)}")
     try:
-        re.compile(row["match"])
-    except re.error as error:
+        with warnings.catch_warnings(action="ignore"):  # of syntax that a later Python may change
+            re.compile(row["match"])
+    except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(f"{where}: match is not a regular expression: {error}") from error
     return Waiver(**row)

@@ -16,8 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from rlconform._files import excerpt
 from rlconform._resources import resource_dir
 from rlconform._yaml import read_mapping
+from rlconform._yaml_limits import check_interpolations
 from rlconform.contract import ConfigError, did_you_mean
 from rlconform.grpo.config.async_rl import SAMPLERS
 from rlconform.grpo.config.master import MasterConfig
@@ -26,6 +28,8 @@ from rlconform.grpo.config.master import MasterConfig
 DEFAULTS = "defaults"
 #: Section that is replaced as a whole, because each plane has its own keys.
 PLANE = "data_plane"
+#: Files that may name each other as defaults in a row.
+MOST_DEFAULTS = 8
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConfig:
@@ -74,10 +78,13 @@ def parse_config(
     plain: Any = tree
     try:
         if OmegaConf.is_config(tree):
+            check_interpolations(OmegaConf.to_container(tree), source)  # of all files together
             plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        first_line = str(error).partition("\n")[0]
+        first_line = excerpt(str(error).partition("\n")[0])
         raise ConfigError(f"{source}: {error.full_key}: {first_line}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source}: an interpolation leads back to itself") from error
     try:
         return MasterConfig.model_validate(plain)
     except ValidationError as invalid:
@@ -112,13 +119,19 @@ def plane_block(source: str) -> DictConfig:
 
 def read_tree(path: Path, visited: tuple[Path, ...] = ()) -> DictConfig:
     """Read a file and overlay it on the file that it names under ``defaults``."""
-    if path in visited:
+    if path.resolve() in visited:
         raise ConfigError(f"{path}: its {DEFAULTS} form a cycle")
+    if len(visited) > MOST_DEFAULTS:
+        raise ConfigError(f"{path}: its {DEFAULTS} name more than {MOST_DEFAULTS} files in a row")
     own = read_mapping(path)
-    base = own.pop(DEFAULTS, None)
-    if base is None:
-        return own
-    merged = OmegaConf.merge(read_tree(path.parent / str(base), (*visited, path)), own)
+    try:
+        base = own.pop(DEFAULTS, None)
+        if base is None:
+            return own
+        below = read_tree(path.parent / str(base), (*visited, path.resolve()))
+        merged = OmegaConf.merge(below, own)
+    except (OmegaConfBaseException, RecursionError) as error:
+        raise ConfigError(f"{path}: {excerpt(str(error))}") from error
     assert isinstance(merged, DictConfig)  # two mappings make a mapping
     return merged
 
@@ -127,8 +140,8 @@ def _first_error(invalid: ValidationError) -> str:
     wrong = invalid.errors()[0]
     # The location names which section of a union was meant, which is no key.
     location = [str(part) for part in wrong["loc"] if part not in SAMPLERS]
-    key = ".".join(location)
-    reason = wrong["msg"].removeprefix("Value error, ")
+    key = excerpt(".".join(location))
+    reason = excerpt(wrong["msg"].removeprefix("Value error, "))
     reason = reason[:1].lower() + reason[1:]
     if wrong["type"] == "missing":
         return f"{key} is missing"
@@ -138,7 +151,7 @@ def _first_error(invalid: ValidationError) -> str:
         there = f"; there are {', '.join(sorted(known))}" if len(location) == 1 else ""
         return f"there is no key {key}{did_you_mean(location[-1], known) or there}"
     if isinstance(wrong["input"], str | int | float | bool | None):
-        return f"{key} is {wrong['input']!r}: {reason}"
+        return f"{key} is {excerpt(repr(wrong['input']))}: {reason}"
     return f"{key}: {reason}" if key else reason
 
 

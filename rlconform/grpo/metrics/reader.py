@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from rlconform._files import read_text
 from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.records import RECORD, RunEnd, RunStart, StepMetrics
 
@@ -33,7 +34,8 @@ class MetricLog:
 
     def ended_early(self) -> str:
         """Return the reason why the run is incomplete, or "" if it is complete."""
-        missing = [step for step in range(1, self.num_steps + 1) if step not in self.steps]
+        steps = range(1, self.num_steps + 1)  # which may be any number: stop at the first
+        missing = next((step for step in steps if step not in self.steps), None)
         last = max(self.steps, default=0)
         if self.ending == "failed":
             return f"the run failed after step {last} of {self.num_steps}"
@@ -41,8 +43,8 @@ class MetricLog:
             return f"the run was stopped at a checkpoint after step {last} of {self.num_steps}"
         if self.ending is None:
             return f"the run was cut off after step {last} of {self.num_steps}"
-        if missing:
-            return f"the run has no metrics of step {missing[0]} of {self.num_steps}"
+        if missing is not None:
+            return f"the run has no metrics of step {missing} of {self.num_steps}"
         return ""
 
     def add(self, record: RunStart | StepMetrics | RunEnd) -> None:
@@ -50,8 +52,8 @@ class MetricLog:
         match record:
             case RunStart():
                 # A run that starts again drops everything, including step 0.
-                kept = range(record.first_step) if record.first_step > 1 else ()
-                self.steps = {step: self.steps[step] for step in kept if step in self.steps}
+                last_kept = record.first_step - 1 if record.first_step > 1 else -1
+                self.steps = {n: kept for n, kept in self.steps.items() if n <= last_kept}
                 self.num_steps, self.ending = record.num_steps, None
             case StepMetrics():
                 self.steps.setdefault(record.step, {}).update(record.metrics)
@@ -70,13 +72,7 @@ def read_metrics(path: Path) -> MetricLog:
     Raises:
         ConfigError: The file can't be read, or is not a metrics file.
     """
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name the metrics.jsonl of a run") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a metrics file: {error}") from error
-
+    lines = read_text(path, "name the metrics.jsonl of a run").splitlines()
     log, torn = MetricLog(), 0
     for number, line in enumerate(lines, start=1):
         try:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from rlconform._files import excerpt, first_error, lines_of
 from rlconform.contract import ConfigError
 
 Hashes = npt.NDArray[np.uint32]
@@ -162,18 +163,17 @@ def read_trace(path: Path) -> list[TraceRecord]:
 
 
 def _records(file: Path) -> Iterator[TraceRecord]:
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = _RECORD.validate_json(line)
-                if isinstance(record, _Hashed):
-                    _check_sizes(record)
-            except ValueError as error:
-                what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-                raise ConfigError(
-                    f"{file}:{number}: no record of a trace of router replay: {what}"
-                ) from error
-            yield record
+    for number, line in enumerate(lines_of(file), start=1):
+        try:
+            record = _RECORD.validate_json(line)
+            if isinstance(record, _Hashed):
+                _check_sizes(record)
+        except ValueError as error:
+            what = first_error(error) if isinstance(error, ValidationError) else str(error)
+            raise ConfigError(
+                f"{file}:{number}: no record of a trace of router replay: {excerpt(what)}"
+            ) from error
+        yield record
 
 
 def _check_sizes(record: _Hashed) -> None:

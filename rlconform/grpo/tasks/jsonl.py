@@ -10,18 +10,20 @@ what follows ``####`` counts if they contain it (Cobbe et al. 2021). Numbers are
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlconform._files import excerpt, parse_json, read_text
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import DataConfig
 from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, QuestionTask, Split
 
 FINAL = "####"
+#: Bytes of a file of problems, which is held in memory.
+LARGEST_DATA = 4 << 30
 #: An integer with or without thousands separators, or a decimal fraction.
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
@@ -82,10 +84,7 @@ def last_number(text: str) -> Decimal | None:
 
 
 def _read(path: Path) -> list[_Line]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read: {error}") from error
+    text = read_text(path, "name a file of problems", LARGEST_DATA)
     lines = [
         _parse(line, f"{path}, line {number}")
         for number, line in enumerate(text.splitlines(), start=1)
@@ -98,22 +97,20 @@ def _read(path: Path) -> list[_Line]:
 
 def _parse(line: str, where: str) -> _Line:
     """Return the fields of a line, with the last number of the answer."""
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}: not JSON: {error.msg}") from error
+    row = parse_json(line, where)
     if not isinstance(row, dict):
         raise ConfigError(f"{where}: expected an object with a question and an answer")
     for key in ("question", "answer"):
         if not isinstance(row.get(key), str):
-            raise ConfigError(f"{where}: {key} must be a string, got {row.get(key)!r}")
+            raise ConfigError(f"{where}: {key} must be a string, got {excerpt(repr(row.get(key)))}")
     number = last_number(row["answer"])
     if number is None:
-        raise ConfigError(f"{where}: there is no number in the answer {row['answer']!r}")
+        answer = excerpt(repr(row["answer"]))
+        raise ConfigError(f"{where}: there is no number in the answer {answer}")
     source, extra = row.get("data_source", "jsonl"), row.get("extra_info", {})
     if not isinstance(source, str) or not isinstance(extra, dict):
         raise ConfigError(
             f"{where}: expected data_source as a string and extra_info as an object; got "
-            f"{source!r} and {extra!r}"
+            f"{excerpt(repr(source))} and {excerpt(repr(extra))}"
         )
     return _Line(row["question"], str(number), source, extra)

@@ -83,3 +83,20 @@ def PutTakesRoomOfClaimedRows(put: MethodCall) -> None:
         partition = partition_of(put)
         done = [i for i, row in partition._rows.items() if partition._tasks <= row.claimed_by]
         put.plane.clear(put.partition_id, done[: max(0, partition.size - ROOM)])
+
+
+@claim_mutant("CLAIM-04", evidence="rows of one claim after 300 puts", may_fail="CLAIM-02")
+def ClaimOpensThirtyTwoPuts(claim: MethodCall) -> Claimed:
+    """Takes rows of at most 32 puts in a claim that does not block, so that its cost is bounded."""
+    ids, tags = claim()
+    if claim.wait_s is not None:
+        return ids, tags
+    rows = list(find_rows(claim.plane, claim.partition_id, ids))
+    puts = list(dict.fromkeys(row.parts[0][0].number for row in rows))[:32]
+    kept = [row.parts[0][0].number in puts for row in rows]
+    late = [row for row, stays in zip(rows, kept, strict=True) if not stays]
+    give_back(partition_of(claim), late, claim.task)
+    return (
+        [one for one, stays in zip(ids, kept, strict=True) if stays],
+        [one for one, stays in zip(tags, kept, strict=True) if stays],
+    )

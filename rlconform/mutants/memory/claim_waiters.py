@@ -19,7 +19,7 @@ from rlconform.mutants.memory.helpers import (
     memory_mutant,
     wait_until_ready_mutant,
 )
-from rlconform.mutants.types import Claimed
+from rlconform.mutants.types import Claimed, Names
 
 
 class _NotifiesOne(threading.Condition):
@@ -167,3 +167,26 @@ def ClaimTimedOutKeepsPlace(wait: MethodCall) -> None:
         if next(states).is_ready(wait.task, wait.required, wait.rows) and has_place:
             taken["places"] -= 1
             return
+
+
+@engine_mutant("CLAIM-05", evidence="one of the claims to wait on", may_fail="CLAIM-02 CLAIM-08")
+class ClaimWaitsAndTakesApart(MemoryEngine):
+    """Waits for enough rows in one request and takes them in another, after other claims took some.
+
+    A claim that finds fewer rows returns these.
+    """
+
+    def claim(
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: float | None
+    ) -> Claimed:
+        if wait_s is None:
+            return super().claim(partition_id, task, names, rows, None)
+        deadline = time.monotonic() + wait_s
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            with self._locked():
+                self._wait_until_ready(partition_id, task, frozenset(names), rows, left)
+            time.sleep(0.001)  # the way of the second request
+            taken: Claimed = super().claim(partition_id, task, names, rows, None)
+            if taken[0] or not left:
+                return taken

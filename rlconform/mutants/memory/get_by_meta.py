@@ -10,6 +10,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownSample
 from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.column_helpers import is_dense
 from rlconform.mutants.memory.helpers import (
     PrefetchesClaims,
     get_data_mutant,
@@ -150,3 +151,16 @@ def GetDataInOrderOfEarlierRead(read: MethodCall) -> TensorDict:
         return read()
     plan = read.notes.setdefault((read.meta.partition_id, frozenset(ids), *fields), list(ids))
     return read(meta=replace(read.meta, sample_ids=plan))
+
+
+@get_data_mutant("GET-11", evidence="row 0 of 'input_ids'")
+def GetDataTrimmedToLengths(read: MethodCall) -> TensorDict:
+    """Sends of a dense column only what the longest row of a claim needs, in steps of 64 tokens."""
+    batch: TensorDict = read()
+    lengths = getattr(read.meta, "sequence_lengths", None) or [0]
+    width = -(-max(lengths) // 64) * 64
+    for name in map(str, batch.keys()):
+        leaf = batch.get(name)
+        if is_dense(leaf) and leaf.dim() > 1 and 0 < width < leaf.shape[1]:
+            batch.set(name, leaf[:, :width].clone())
+    return batch

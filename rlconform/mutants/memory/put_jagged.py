@@ -234,3 +234,18 @@ def GetTokenShapeOfEmptyRowsLost(leaf: Tensor) -> Tensor:
 def GetJaggedMaxMissingWithTrailingDims(leaf: Tensor) -> Tensor:
     """Returns jagged columns without their maximum length if tokens have several values."""
     return from_offsets(leaf) if leaf.dim() > 2 else leaf
+
+
+@put_samples_mutant("PUT-08", evidence="of 'x'")
+def PutJaggedPartFromTheFront(put: MethodCall) -> KVBatchMeta:
+    """Takes as many values as the rows have from the front, wherever the offsets begin."""
+
+    def front(leaf: Any) -> Tensor:
+        lengths = leaf.offsets().diff()
+        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        return torch.nested.nested_tensor_from_jagged(leaf.values()[: int(offsets[-1])], offsets)
+
+    def is_part(leaf: Any) -> bool:
+        return is_jagged(leaf) and leaf.lengths() is None and int(leaf.offsets()[0]) > 0
+
+    return put(fields=mapped(put.fields, front, is_part))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import is_dense, mapped
-from rlconform.mutants.memory.helpers import put_samples_mutant
+from rlconform.mutants.memory.helpers import get_samples_mutant, put_samples_mutant
 from rlconform.wire import rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged
 
@@ -52,3 +53,40 @@ def PutRunsCountedIn16Bits(put: MethodCall) -> KVBatchMeta:
             put.fields, _cut_runs, lambda leaf: is_dense(leaf) and leaf.dtype is torch.bool
         )
     )
+
+
+def _pages_that_sum_to_zero(leaf: Tensor) -> Tensor:
+    """Return the column with each page of 1,024 elements whose sum is zero as zeros."""
+    stored = leaf.detach().clone().reshape(-1)
+    pages = stored[: len(stored) // 1024 * 1024].view(-1, 1024)
+    pages[pages.double().sum(1) == 0] = 0
+    return stored.reshape(leaf.shape)
+
+
+@put_samples_mutant("PUT-01", evidence="of 'x' =")
+def PutPagesThatSumToZeroLeftOut(put: MethodCall) -> KVBatchMeta:
+    """Leaves pages of zeros out of large columns, and takes a sum of zero for one."""
+
+    def large(leaf: Tensor) -> bool:
+        return is_dense(leaf) and leaf.dtype is not torch.bool and leaf.nbytes >= 1 << 16
+
+    return put(fields=mapped(put.fields, _pages_that_sum_to_zero, large))
+
+
+def _column_over_the_tail(name: str, batch: TensorDict) -> Tensor:
+    """Return the column with the last bytes that the next one overwrites."""
+    rows = batch.get(name).contiguous()
+    written = rows.view(torch.uint8).reshape(-1)
+    written[len(written) // 64 * 64 :] = 0
+    return rows
+
+
+@get_samples_mutant("PUT-01", evidence="of 'x' =")
+def GetColumnsFromRoundedPlaces(read: MethodCall) -> TensorDict:
+    """Reads large columns into one piece of memory, each at a place that is rounded down."""
+    batch: TensorDict = read()
+    names = [name for name in map(str, batch.keys()) if is_dense(batch.get(name))]
+    for name in names[:-1]:
+        if 1 << 18 <= batch.get(name).nbytes < 1 << 23:
+            batch.set(name, _column_over_the_tail(name, batch))
+    return batch

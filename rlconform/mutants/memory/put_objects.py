@@ -272,3 +272,11 @@ def PutEqualScalarsMerged(values: list[Any]) -> list[Any]:
     if len(values) < 32 or not scalars or len(set(values)) > 16:
         return values
     return [values[values.index(value)] for value in values]
+
+
+@put_objects_mutant("PUT-21", evidence="to be [True, False]")
+def PutListsOfBoolsPackedAsIntegers(values: list[Any]) -> Any:
+    """Packs a column of lists of integers as one array, for which True and False are integers."""
+    lists = all(type(each) is list for each in values)
+    packs = lists and all(isinstance(leaf, int) for each in values for leaf in each)
+    return [[int(leaf) for leaf in each] for each in values] if packs else values

@@ -46,3 +46,15 @@ def test_rows_that_all_tasks_have_claimed_stay_while_others_follow(
     expect(part.consumed(*TASKS), "every row consumed", "False")
     part.expect_rows(ids, x=list(torch.arange(len(ids))))
     part.expect_rows_by_meta(ids[:ROWS], x=list(torch.arange(ROWS)))
+
+
+@requirement("CLAIM-04")
+def test_a_claim_takes_the_rows_of_very_many_puts(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(num_samples=MANY_CLAIMS)
+    ids = [f"r{n}" for n in range(MANY_CLAIMS)]
+    for sample_id in ids:
+        part.put_labeled([sample_id])
+    claimed = part.claim(batch_size=MANY_CLAIMS).sample_ids
+    expect_equal(Counter(claimed), Counter(ids), f"rows of one claim after {MANY_CLAIMS} puts")

@@ -28,17 +28,20 @@ MANY_CLAIMS = 64
 
 
 @requirement("CLAIM-05")
-def test_rows_for_one_of_two_blocked_claims_wake_only_one(part: PartitionUnderTest) -> None:
+@pytest.mark.parametrize("first", [3, 4], ids=["just_enough", "one_too_many"])
+def test_rows_for_one_of_two_blocked_claims_wake_only_one(
+    part: PartitionUnderTest, first: int
+) -> None:
     claims = [
         BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
         for n in range(2)
     ]
     early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
     expect(not early, "both claims to wait", "an answer before there was any row")
-    part.put_labeled(IDS[:3])
+    part.put_labeled(IDS[:first])
     still = [claim for claim in claims if not claim.returned_within(part.timeouts.quiet)]
     expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
-    part.put_labeled(IDS[3:])
+    part.put_labeled(IDS[first:])
     claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]
     expect_equal(list(map(len, claimed)), [3, 3], "rows of the two claims")
     expect_equal(Counter(claimed[0] + claimed[1]), Counter(IDS), "claims by id")

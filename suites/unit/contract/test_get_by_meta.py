@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+import torch
 
 from rlconform.certify.assertions.expect import (
     ContractViolation,
@@ -98,3 +101,20 @@ def test_the_rows_of_a_meta_come_in_its_own_order(
         batch = part.get_data(arranged, select)
         for field in select or ["x", "y"]:
             expect_column(batch, field, labeled_rows(part.id, arranged.sample_ids, field))
+
+
+@requirement("GET-11", leans_on=("PUT-04",))
+def test_the_meta_of_a_claim_reads_columns_in_their_whole_width(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """Padding is a part of a dense column: lengths in the meta don't cut it."""
+    part = new_partition(fields=["input_ids", "token_mask"])
+    tokens = torch.arange(4 * 300).reshape(4, 300)
+    mask = tokens.remainder(2).bool()
+    stamps = [{"input_lengths": n} for n in (3, 20, 64, 100)]
+    part.put(IDS, stamps, input_ids=tokens, token_mask=mask)
+    meta = part.claim("train", ["input_ids"], 4)
+    order = [IDS.index(sample_id) for sample_id in meta.sample_ids]
+    batch = part.get_data(meta, ["input_ids", "token_mask"])
+    expect_column(batch, "input_ids", list(tokens[order]))
+    expect_column(batch, "token_mask", list(mask[order]))

@@ -115,3 +115,16 @@ def test_a_jagged_column_with_trailing_dimensions_works_in_torch(
     part: PartitionUnderTest, lengths: tuple[int, ...], trailing: tuple[int, ...]
 ) -> None:
     expect_whole_round_trip(part, random_rows(torch.uint8, [(n, *trailing) for n in lengths]))
+
+
+@requirement("PUT-08", leans_on=("PUT-05",))
+@pytest.mark.parametrize("tail", [0, 4], ids=["to_the_end", "before_the_end"])
+def test_a_jagged_part_of_a_larger_column_comes_back(part: PartitionUnderTest, tail: int) -> None:
+    """Its offsets begin beyond the values of rows that are no part of it."""
+    values = torch.arange(40)
+    offsets = torch.tensor([7, 12, 30, 40 - tail])
+    rows = [values[start:end] for start, end in offsets.unfold(0, 2, 1).tolist()]
+    ids = ["u0_g0", "u0_g1", "u1_g0"]
+    part.put(ids, x=torch.nested.nested_tensor_from_jagged(values, offsets))
+    part.expect_rows(ids, x=rows)
+    part.expect_rows(ids[::-1], x=rows[::-1])

@@ -18,6 +18,7 @@ from rlconform.certify.assertions.expect import (
     expect_objects,
     is_rejected,
     leaning_on,
+    tensors_equal,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.shorten import shorten
@@ -45,6 +46,8 @@ COLUMNS: dict[str, list[Any]] = {
     "odd_one_between": [{"a": 1}, "text", {"b": 2}],
     "unlike_keys": [[{"role": "a"}, {"role": "b", "tool": 1}], [{"role": "c", "n": None}], []],
     "numbers_as_keys": [{1: "a"}, {151643: -0.25, -1: {0: []}}, [{7: None}]],
+    "lists_of_bools": [[True, False], [], [False, True, True]],
+    "bools_beside_numbers": [[True, 1, 1.0], [0, False], [0.0]],
     "large_numbers": [2**63 - 1, {"seed": -(2**63)}, [2**53 + 1]],
     "long_texts": ["a" * 70_000, {"content": "ü" * 70_000}, ["", "b" * 70_000]],
     "line_ends": [LINE, {"content": LINE}, ["a", LINE]],
@@ -252,7 +255,7 @@ def same_leaf(got: object, leaf: object) -> bool:
         if not isinstance(got, torch.Tensor) or got.dtype != leaf.dtype:
             return False
         dense = got.to_dense() if got.layout is not torch.strided else got
-        return torch.equal(dense, leaf.to_dense())
+        return tensors_equal(dense, leaf.to_dense())
     if type(got) is not type(leaf):
         return False
     inner, outer = (one.to_tensordict() for one in (got, leaf))  # type: ignore[attr-defined]

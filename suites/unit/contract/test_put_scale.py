@@ -89,3 +89,16 @@ def test_lengths_in_tags_trim_no_dense_column(part: PartitionUnderTest) -> None:
     expect_column(part.get_data(meta), "x", [by_id[i] for i in meta.sample_ids])
     known = KVBatchMeta(part.id, "train", IDS, ["x"], sequence_lengths=[2, 5, 4])
     expect_column(part.get_data(known), "x", list(rows))
+
+
+@requirement("PUT-01", scattered=False)
+def test_large_columns_of_odd_sizes_come_back_together(part: PartitionUnderTest) -> None:
+    """A plane may read all columns into one piece of memory, each at a rounded place."""
+    ids = ["r0", "r1", "r2"]
+    width = 100_001  # 300,003 bytes a column of bytes, which no alignment divides
+    columns = {
+        name: torch.arange(3 * width).remainder(modulus).to(torch.uint8).reshape(3, width)
+        for name, modulus in (("x", 251), ("y", 241), ("z", 239))
+    }
+    part.put(ids, **columns)
+    part.expect_rows(ids, **{name: list(rows) for name, rows in columns.items()})

@@ -105,7 +105,7 @@ def test_an_asynchronous_recipe_passes(launch: Launch, plane: str, steps_off: in
 
 
 def test_a_recipe_on_megatron_trains_through_a_plane_as_in_memory(launch: Launch) -> None:
-    """The two ranks of its model are on two nodes."""
+    """Each node has a rank of its model and a rollout worker."""
     legacy = launch(f"{SEQPACK}-tiny", SPREAD, name="megatron", environment=CPU_SITE)
     assert legacy.ended() == 0, legacy.output
     baseline = ("--baseline", str(legacy.folder))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlconform.events.reader import LogReader, log_files
+from rlconform.events.reader import DefectKind, LogReader, log_files
 from rlconform.events.schema import EventSource, LogClosed, Record, Segment
 
 SOURCES = [EventSource("rollout", number, "a", 10 + number) for number in range(3)]
@@ -141,3 +141,20 @@ def test_a_path_without_events_is_refused(tmp_path: Path, missing: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=missing):
         log_files([tmp_path / missing])
+
+
+def test_clocks_that_go_back_in_a_large_file_do_not_stop_the_reader(tmp_path: Path) -> None:
+    """Once it waited for ever for a record whose clock is no higher than that of the last one."""
+    source = EventSource("trainer", 0, "host", 1)
+    records = [
+        Record(
+            run="r", seq=seq, clock=clock, mono_ns=0, wall_ns=0, source=source, event=LogClosed()
+        )
+        for seq, clock in enumerate((9, 8, 7))
+    ]
+    path = tmp_path / "events-trainer-1.jsonl"
+    lines = [msgspec.json.encode(one) + b"\n" for one in records]
+    path.write_bytes(b"".join(lines) + lines[-1])
+    reader = LogReader([path], piece_bytes=len(b"".join(lines)) + 1)
+    assert sorted(record.seq for record in reader) == [0, 1, 2, 2]
+    assert DefectKind.CLOCK in {one.kind for one in reader.defects}

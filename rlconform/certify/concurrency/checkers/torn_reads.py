@@ -108,11 +108,18 @@ class FirstObservations:
             self._first[key] = seen
 
     def _seen_puts(self, sample_id: str, field: str) -> IntervalIndex:
-        """Return the puts of a field as intervals that end once a caller has seen a part."""
+        """Return the puts of a field as intervals that end once a caller has seen a part.
+
+        A put that raised and that nobody saw has no end: it may never take effect.
+        """
         return IntervalIndex(
-            Interval(put.start, min(put.end, self._by(put, sample_id).latest), put.operation)
+            Interval(put.start, self._seen_at(put, sample_id), put.operation)
             for put in self._history.writes[sample_id, (FIELD, field)]
         )
+
+    def _seen_at(self, put: Interval, sample_id: str) -> float:
+        seen = self._first.get((id(put.operation), sample_id))
+        return put.end if seen is None else min(put.end, seen.latest)
 
 
 def _only_put(history: History, sample_id: str, field: str, claim: Operation) -> Interval | None:

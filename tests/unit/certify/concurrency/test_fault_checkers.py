@@ -131,3 +131,11 @@ def test_a_journal_keeps_the_call_under_way_and_survives_half_a_line(tmp_path: P
         file.write(b'[1, {"who": "w", "op"')
     assert reader.poll() == [ended, second]
     assert JournalReader(path).poll() == [ended, second]
+
+
+def test_a_put_that_raised_and_that_nobody_saw_may_never_take_effect() -> None:
+    """Its row may be unknown afterwards; once a read returned a part of it, it may not."""
+    raised = put(11, 31, bases=OUTAGE)
+    assert list(torn(History([raised, get(32, bases=GONE)]))) == []
+    seen = replace(get(31, {"x": 11}), who="other")
+    assert [one.kind for one in torn(History([raised, seen, get(33, bases=GONE)]))] == ["torn"]

@@ -308,7 +308,7 @@ TAMPERINGS = {
         waiver_without_meaning, True, Fault.TAMPERED, "waiver PUT-25", "not a regular expression"
     ),
     "a history of other types": Tampering(
-        history_of_other_types, True, Fault.TAMPERED, "histories/", "not a history: TypeError"
+        history_of_other_types, True, Fault.TAMPERED, "histories/", "not a history: ConfigError"
     ),
     "a waiver added": Tampering(
         waiver_added, True, Fault.TAMPERED, "GET-04", "its checks say DEVIATION"

@@ -1,0 +1,1 @@
+"""Hostile files for every format that a command reads."""
