@@ -117,7 +117,7 @@ def _cause_lines(causes: Sequence[RootCause], musts: set[str]) -> Iterator[str]:
 def _legend() -> str:
     return (
         "✓ passes; n/a does not apply; ? was not tested; warn is a broken SHOULD; FAIL, CRASH and\n"
-        "TIMEOUT are broken. A TIMEOUT may depend on the machine: these runs had two shared cores.\n"
+        "TIMEOUT are broken. A TIMEOUT may depend on the machine.\n"
     )
 
 
