@@ -70,6 +70,9 @@ def worker_server() -> None:
     start_separate_server()
 
 
+# A shell's background jobs ignore Ctrl-C, and so would the commands that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 #: Reproducers stay as long as they are: a test of its own shortens one.
 FAST = ("--shorten", "0")
 

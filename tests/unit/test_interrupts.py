@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from rlconform.cli.interrupts import SIGNALS, Interrupts
+
+
+@pytest.fixture(autouse=True)
+def usual_handlers() -> Iterator[None]:
+    """Handle signals as Python does by itself: a shell's background jobs ignore Ctrl-C."""
+    before = {one: signal.getsignal(one) for one in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
 
 
 def press(one: signal.Signals) -> None:

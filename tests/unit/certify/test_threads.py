@@ -46,14 +46,22 @@ def test_no_calls_give_no_results() -> None:
     assert run_concurrently([], PATIENCE_S) == []
 
 
-@pytest.mark.parametrize("error", [KeyError("a"), ContractViolation("a", "b"), SystemExit(3)])
-def test_a_calls_own_error_is_raised(error: BaseException) -> None:
+@pytest.mark.parametrize("error", [KeyError("a"), ContractViolation("a", "b")])
+def test_a_calls_own_error_is_raised(error: Exception) -> None:
     def call() -> None:
         raise error
 
     with pytest.raises(type(error)) as raised:
         run_concurrently([lambda: 1, call], PATIENCE_S)
     assert raised.value is error
+
+
+def test_an_exit_of_a_call_is_a_violation() -> None:
+    def call() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(ContractViolation, match="got SystemExit: 3"):
+        run_concurrently([lambda: 1, call], PATIENCE_S)
 
 
 def test_a_call_that_hangs_is_a_violation_within_the_deadline(blocker: threading.Event) -> None:

@@ -207,7 +207,7 @@ def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_metrics(tmp_path / METRICS_FILE)
     (tmp_path / METRICS_FILE).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="not a metrics file"):
+    with pytest.raises(ConfigError, match="not UTF-8"):
         read_metrics(tmp_path / METRICS_FILE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import msgspec
@@ -55,12 +56,15 @@ def group_is_dispatched_twice(lines: Lines, random: Random) -> Lines | None:
 @found_by("accounting")
 def group_was_never_dispatched(lines: Lines, random: Random) -> Lines | None:
     """A group comes from nowhere."""
-    place = pick(random, lasting(lines, PromptDispatched))
-    return (
-        None
-        if place is None or len(lasting(lines, PromptDispatched)) < 2
-        else without(lines, [place])
-    )
+    dispatched = places_of(lines, PromptDispatched)
+    times = Counter(lines[place].event.group_id for place in dispatched)
+    once = [
+        place
+        for place in lasting(lines, PromptDispatched)
+        if times[lines[place].event.group_id] == 1
+    ]
+    place = pick(random, once)
+    return None if place is None or len(dispatched) < 2 else without(lines, [place])
 
 
 @found_by("accounting")
