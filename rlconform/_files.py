@@ -26,6 +26,8 @@ LARGEST_BY_HAND = 1 << 20
 DEEPEST = 64
 #: Most characters of what a file says in an error message.
 LONGEST_EXCERPT = 200
+#: Most characters of what a rule says of a value, which may quote the value.
+LONGEST_MESSAGE = 600
 #: Bytes that are read at once.
 _PIECE = 1 << 20
 
@@ -158,13 +160,13 @@ def first_error(invalid: ValidationError) -> str:
     """Return where the first error is and what it is, in one short line."""
     wrong = invalid.errors(include_url=False)[0]
     where = ".".join(map(str, wrong["loc"]))
-    return ": ".join(filter(None, [excerpt(where), wrong["msg"]]))
+    return ": ".join(filter(None, [excerpt(where), excerpt(wrong["msg"], LONGEST_MESSAGE)]))
 
 
-def excerpt(text: str) -> str:
+def excerpt(text: str, most: int = LONGEST_EXCERPT) -> str:
     """Return a text of a file as a message can hold it: one line, short, and printable."""
     line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
-    return line if len(line) <= LONGEST_EXCERPT else f"{line[: LONGEST_EXCERPT - 3]}..."
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def _too_deep(where: str) -> ConfigError:

@@ -44,6 +44,10 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 }
 
 
+#: Characters; parsing nests with the parentheses.
+LONGEST_EXPRESSION = 1000
+
+
 class ExpressionError(ConfigError):
     """An expression can't be parsed; the message names the faulty part."""
 
@@ -101,9 +105,13 @@ class _Parser:
         self._aggregates = 0
 
     def comparison(self) -> ComparisonExpression:
+        if len(self._text) > LONGEST_EXPRESSION:
+            raise ExpressionError(
+                f"expected an expression of at most {LONGEST_EXPRESSION} characters"
+            )
         try:
             tree = ast.parse(self._text, mode="eval").body
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"{self._text!r} is not an expression: {error}") from error
         if not isinstance(tree, ast.Compare):
             raise self._error(tree, "expected a comparison, e.g. mean(train/reward) > 0.9")

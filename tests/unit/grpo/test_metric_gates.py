@@ -273,3 +273,9 @@ def test_the_command_passes_fails_and_refuses(tmp_path: Path) -> None:
 
 def test_the_command_without_an_expression_is_no_check(tmp_path: Path) -> None:
     assert run_command(str(a_file(tmp_path)))[0] == 2
+
+
+@pytest.mark.parametrize("text", ["(" * 900, "-" * 900 + "1 > 0", "x" * 10**6, "last(a) > 0\0"])
+def test_an_expression_that_nests_or_does_not_end_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        parse(text)
