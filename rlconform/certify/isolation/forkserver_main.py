@@ -83,12 +83,13 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     for source, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, standard)
     os.chdir(job["folder"])
-    # pytest's own lines: the plane may close its standard files, or forbid writing to files
-    sys.stdout = sys.stderr = io.TextIOWrapper(_Log(os.dup(log)), "utf-8", write_through=True)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
     tempfile.tempdir = None  # the cached value is from before the run's folder was known
     if SHARED_RAY not in os.environ:
         start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
+    # pytest's own lines: the plane may close its standard files, or forbid writing to files. Forked
+    # workers keep the usual files, which Ray needs.
+    sys.stdout = sys.stderr = io.TextIOWrapper(_Log(os.dup(log)), "utf-8", write_through=True)
     faulthandler.enable(log)  # pytest captures standard error; this bypasses it
     faulthandler.register(signal.SIGUSR1, log, all_threads=True)
     warnings.simplefilter("ignore", pytest.PytestAssertRewriteWarning)  # imported before pytest ran
