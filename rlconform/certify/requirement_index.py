@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlconform._python_source import parse
+
 
 def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:
     """Return every check and test of rlconform, with the requirements in its marks.
@@ -17,7 +19,7 @@ def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for base, folder in ((suites, suites), (suites.parent, suites.parent / "tests")):
         for path in sorted(folder.rglob("test_*.py")):
-            tree = ast.parse(path.read_text("utf-8"))
+            tree = parse(path.read_text("utf-8"))
             found |= _tests_in(tree, path.relative_to(base).as_posix(), frozenset())
     return found
 

@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from rlconform._python_source import parse
 from rlconform._resources import resource_dir
 from rlconform.certify.requirement_index import checks_by_requirement
 from rlconform.contract import Requirement, load_requirements
@@ -91,7 +92,7 @@ def _mutants() -> Mapping[str, tuple[MutantSource, ...]]:
     assert isinstance(package, Path)  # a folder, in a checkout and in a wheel
     for path in sorted(package.rglob("*.py")):
         file = f"rlconform/mutants/{path.relative_to(package).as_posix()}"
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 for requirement, source in _declared(node, file):
                     found.setdefault(requirement, []).append(source)

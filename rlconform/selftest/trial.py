@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -156,13 +155,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:
     """Return the checks in ``folders`` of the requirements that must kill the mutant."""
     wanted, where = set(mutant.fails), folders["unit" if mutant.scattered else mutant.level]
-    with _READING:
-        marks = _marks()
-    return [name for name, ids in marks.items() if name.startswith(where) and wanted & ids]
-
-
-#: Python 3.11 raises ``SystemError`` now and then if threads parse source at the same time.
-_READING = threading.Lock()
+    return [name for name, ids in _marks().items() if name.startswith(where) and wanted & ids]
 
 
 @cache

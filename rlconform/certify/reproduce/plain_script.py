@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from rlconform._python_source import parse
 from rlconform.certify.reproduce.render import MAX_LINES, Call, Origin, in_docstring
 from rlconform.certify.reproduce.verdict import split_evidence
 from rlconform.certify.target import target_path
@@ -148,7 +149,7 @@ def _helpers() -> Mapping[str, str]:
     """Return the source of each function that scripts may use, by name."""
     found = {}
     for module in _MODULES:
-        tree = ast.parse((resources.files("rlconform") / module).read_text("utf-8"))
+        tree = parse((resources.files("rlconform") / module).read_text("utf-8"))
         for node in tree.body:
             known = module.endswith("plain.py") or getattr(node, "name", "") in _OF_OTHERS
             if isinstance(node, ast.FunctionDef) and known:
