@@ -84,7 +84,7 @@ class PutRefusedWhileRead(Controller):
         return await super().commit(put, parcel, reference)
 
 
-@controller_mutant("PUT-22", evidence="torn")
+@controller_mutant("PUT-22", evidence="of one put")
 class PutVisibleColumnByColumn(Controller):
     """Makes the columns of a put visible one after the other.
 
