@@ -20,17 +20,23 @@ from rlconform.certify.results import CheckResult, RunRecord
 RUN_S = 15.0
 
 
-def minimize(run: RunRecord, requirements: Sequence[str], budget_s: float) -> None:
-    """Shorten the scripts of these requirements in the run's results, within about ``budget_s``."""
+def minimize(run: RunRecord, requirements: Sequence[str], budget_s: float) -> bool:
+    """Shorten the scripts of these requirements in the run's results, within about ``budget_s``.
+
+    Returns whether one is shorter now.
+    """
+    shorter = False
     ends = time.monotonic() + budget_s
     scripts = [one for id_ in requirements if (one := _shortest(run, id_)) is not None]
     scripts = [one for one in scripts if len(calls_of(one.plain_script)) > 1]
     if not scripts or budget_s <= 0:
-        return
+        return False
     with ScriptRunner() as runner:
         for result in scripts:
-            shorter = _minimized(result.plain_script, runner, ends)
-            run.results[result.id] = replace(result, plain_script=shorter)
+            script = _minimized(result.plain_script, runner, ends)
+            run.results[result.id] = replace(result, plain_script=script)
+            shorter = shorter or script != result.plain_script
+    return shorter
 
 
 def _shortest(run: RunRecord, requirement: str) -> CheckResult | None:

@@ -163,8 +163,8 @@ def certify(
         except (ConfigError, PlaneDidNotStart) as error:
             _fail(f"{target} with {config}" if config and target else target or "", error, verbose)
         folder = _report(console, certificate, out, force, sign_with, select, len(only))
-        _shorten(console, certificate, interrupts, shorten)
-        _write_again(certificate, folder, sign_with)
+        if _shorten(console, certificate, interrupts, shorten):
+            _write_again(certificate, folder, sign_with)
         if folder != out:
             console.print(
                 f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it",
@@ -208,14 +208,18 @@ def _report(
 
 def _shorten(
     console: Console, certificate: Certificate, interrupts: Interrupts, seconds: float
-) -> None:
-    """Shorten the reproducers, which Ctrl-C ends; one that came before has asked for no more."""
+) -> bool:
+    """Shorten the reproducers, which Ctrl-C ends; one that came before has asked for no more.
+
+    Returns whether the report is to be written again.
+    """
     broken = [one for cause in certificate.causes for one in cause.requirements]
     try:
         with interrupts.allowed(), console.status("shortening the reproducers"):
-            minimize(certificate.run, broken, 0.0 if interrupts.pressed else seconds)
+            return minimize(certificate.run, broken, 0.0 if interrupts.pressed else seconds)
     except KeyboardInterrupt:
         console.print("interrupted: some reproducers are longer than they need to be")
+        return True
 
 
 def _write_again(certificate: Certificate, folder: Path, sign_with: Signer | None) -> None:

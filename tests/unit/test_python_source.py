@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import ast
-import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
-from rlconform._python_source import parse
+import pytest
 
-SOURCE = "\n".join(f"x{n} = [{'(' * 20}{n}{')' * 20}]" for n in range(60))
+from rlconform import _python_source
 
 
-def test_threads_read_source_at_the_same_time() -> None:
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            trees = list(pool.map(parse, [SOURCE] * 64))
-    finally:
-        sys.setswitchinterval(interval)
-    assert {ast.dump(tree) for tree in trees} == {ast.dump(ast.parse(SOURCE))}
+def test_threads_read_source_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, ordinary = threading.Lock(), ast.parse
+
+    def alone(source: str) -> ast.Module:
+        assert busy.acquire(blocking=False), "expected one thread; got two that parse at once"
+        try:
+            time.sleep(0.001)  # another thread gets its chance
+            return ordinary(source)
+        finally:
+            busy.release()
+
+    monkeypatch.setattr(_python_source.ast, "parse", alone)
+    with ThreadPoolExecutor(8) as pool:
+        trees = list(pool.map(_python_source.parse, ["x = 1"] * 32))
+    assert {ast.dump(tree) for tree in trees} == {ast.dump(ordinary("x = 1"))}
