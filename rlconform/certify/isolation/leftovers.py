@@ -23,6 +23,9 @@ RUN_MARK = "RLCONFORM_RUN"
 
 #: Seconds that a resource tracker has to remove what the processes that it watched left.
 TRACKER_S = 5.0
+#: Age in seconds at which a process is sure to have become the program that it runs. A younger one
+#: may be a resource tracker that still looks like the process which forked it.
+YOUNG_S = 1.0
 #: Times that processes are looked for again after some were killed, as a plane may go on forking.
 MOST_ROUNDS = 20
 #: Seconds that killed processes may take to end.
@@ -68,6 +71,7 @@ def still_running(processes: Sequence[psutil.Process], seconds: float) -> list[p
 def end_left(mark: str, fork_server: int | None, grace_s: float = 0.0) -> list[str]:
     """End the run's processes; return the names of those that ran on after ``grace_s``."""
     left = still_running(left_processes(mark, fork_server), grace_s)
+    left = still_running(left, max(map(_young_for, left), default=0.0))
     names: list[str] = []
     for _ in range(MOST_ROUNDS):
         if not left:
@@ -96,6 +100,15 @@ def _runs(process: psutil.Process) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def _young_for(process: psutil.Process) -> float:
+    """Return the seconds until the process is no longer young; 0.0 if it is not, or has ended."""
+    try:
+        age = time.time() - float(process.create_time())
+    except psutil.NoSuchProcess:
+        return 0.0
+    return max(0.0, YOUNG_S - age)
 
 
 def _is_tracker(process: psutil.Process) -> bool:
