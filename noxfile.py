@@ -112,9 +112,9 @@ def functional(session: nox.Session) -> None:
     """Real planes and several processes: certifications from end to end."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
-    # Six workers on two cores: these tests wait for more than half of their time. Tests are given
+    # Four workers on two cores: these tests wait for more than half of their time. Tests are given
     # out one by one, as some take minutes; those of a group that shares a Ray all at once.
-    parallel = ("-n", "6", "--dist", "loadgroup", "--no-loadscope-reorder")
+    parallel = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder")
     others = f"--ignore={ROBUSTNESS_TESTS}"
     session.run("pytest", "tests/functional", others, *parallel, *ANY_ORDER, *session.posargs)
 
