@@ -13,8 +13,9 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -34,6 +35,10 @@ END_S = 10.0
 _LOOK_S = 0.02
 
 _PR_SET_CHILD_SUBREAPER = 36
+#: Parent of the kernel's threads.
+_KTHREADD = 2
+#: Index of the start time in ``/proc/PID/stat``, counted from the field after the name.
+_START_TIME = 19
 _TRACKER = "multiprocessing.resource_tracker"
 
 
@@ -51,7 +56,7 @@ def reap_orphans() -> None:
 
 def left_processes(mark: str, fork_server: int | None) -> list[psutil.Process]:
     """Return the running processes of the run; neither the fork server nor this process."""
-    found = {p.pid: p for p in psutil.process_iter() if _has_mark(p, mark)}
+    found = {p.pid: p for p in _processes() if _has_mark(p, mark)}
     if fork_server is not None:
         with suppress(psutil.Error):
             found |= {p.pid: p for p in psutil.Process(fork_server).children(recursive=True)}
@@ -87,11 +92,42 @@ def end_left(mark: str, fork_server: int | None, grace_s: float = 0.0) -> list[s
     return names
 
 
+def _processes() -> Iterator[psutil.Process]:
+    """Yield each process of this host.
+
+    ``psutil.process_iter`` keeps its objects from one call to the next, and takes a process with a
+    reused id for the one that ended.
+    """
+    for pid in psutil.pids():
+        with suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
+
+
 def _has_mark(process: psutil.Process, mark: str) -> bool:
     try:
-        return bool(process.environ().get(RUN_MARK) == mark)
+        return bool(_environment(process).get(RUN_MARK) == mark)
     except (psutil.Error, OSError):
         return False
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    """Return the environment; one that the kernel is still loading is waited for.
+
+    It is empty from the moment a process gives up its old memory in ``exec`` until the kernel has
+    laid out the new one. Threads of the kernel have none.
+    """
+    environment: dict[str, str] = process.environ()
+    while (
+        not environment and process.ppid() != _KTHREADD and _young_for(process) and _runs(process)
+    ):
+        time.sleep(_LOOK_S)
+        environment = process.environ()
+    return environment
+
+
+def _may_load(process: psutil.Process) -> bool:
+    """Whether the kernel may still be loading the process's program."""
+    return process.ppid() != _KTHREADD and _young_for(process) > 0 and _runs(process)
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -103,11 +139,17 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _young_for(process: psutil.Process) -> float:
-    """Return the seconds until the process is no longer young; 0.0 if it is not, or has ended."""
+    """Return the seconds until the process is no longer young; 0.0 if it is not, or has ended.
+
+    ``psutil`` computes the time of creation from the time of boot, which has whole seconds only;
+    the kernel counts in hundredths since it booted.
+    """
     try:
-        age = time.time() - float(process.create_time())
-    except psutil.NoSuchProcess:
+        fields = Path("/proc", str(process.pid), "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
         return 0.0
+    started = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - started
     return max(0.0, YOUNG_S - age)
 
 

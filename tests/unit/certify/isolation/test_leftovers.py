@@ -55,6 +55,31 @@ def test_a_marked_process_is_ended_and_named(mark: str) -> None:
     assert end_left(mark, None) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses the id of the next process")
+def test_a_process_with_the_id_of_an_earlier_one_is_found(mark: str) -> None:
+    earlier = subprocess.Popen(["sleep", "1000"], env={RUN_MARK: mark})
+    assert end_left(mark, None) == [f"sleep (pid {earlier.pid})"]  # after a second: see YOUNG_S
+    earlier.wait(10)
+    later = _with_id(earlier.pid, mark)
+    try:
+        assert end_left(mark, None) == [f"sleep (pid {later.pid})"]
+    finally:
+        later.kill()
+        later.wait(10)
+
+
+def _with_id(pid: int, mark: str) -> subprocess.Popen[bytes]:
+    """Start a process with this id: tried again if another process takes the id first."""
+    for _ in range(50):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        process = subprocess.Popen(["sleep", "1000"], env={RUN_MARK: mark})
+        if process.pid == pid:
+            return process
+        process.kill()
+        process.wait(10)
+    raise AssertionError(f"expected a process with the id {pid}; other processes took it 50 times")
+
+
 def test_an_orphan_without_the_mark_is_ended(mark: str, adopting: subprocess.Popen[str]) -> None:
     assert left_processes(mark, None) == []
     (orphan,) = left_processes(mark, adopting.pid)
