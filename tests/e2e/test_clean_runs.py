@@ -6,6 +6,7 @@ their generations, updates and transfers of weights are simulated, and so is the
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ SIMULATED = clean_scenarios()
 def test_a_run_with_simulated_engines_is_clean(
     owner: DataPlaneClient, tmp_path: Path, scenario: Scenario
 ) -> None:
-    outcome = scenario.run(tmp_path / "events", lambda: owner)
+    outcome = scenario.run(tmp_path / "events", lambda: nullcontext(owner))
     assert outcome.error is None
     report = judge_run([tmp_path / "events"])
     assert report.not_clean() == []

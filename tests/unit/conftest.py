@@ -1,13 +1,15 @@
-"""Settings for all tests of rlconform: property settings, and a check for leftover threads."""
+"""Settings for all tests of rlconform: property settings, and checks for what tests leave."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from rlconform.backends.memory.engine import open_planes
 
 # The machine may be busy, and one run's examples must not affect the next. The checks of planes
 # set each of these themselves.
@@ -45,3 +47,15 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         if thread.is_alive():
             left.append(thread.name)
     assert not left, f"the test's threads to end within {PATIENCE_S:g} s of it; they go on: {left}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_plane_left() -> Iterator[None]:
+    """Fail a module whose tests or fixtures leave a plane open in this process's memory.
+
+    A client that doesn't start a plane attaches to the newest one, so a later test would use it.
+    """
+    before = open_planes()
+    yield
+    left = open_planes() - before
+    assert left <= 0, f"expected the module to close each plane that it opened; {left} are open"

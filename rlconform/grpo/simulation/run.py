@@ -58,28 +58,28 @@ class SimulatedRun:
     ) -> tuple[str | None, AsyncController]:
         """Make the steps from ``first`` to ``last``, from a checkpoint or from the start."""
         world, config = self._world, self._config
-        events = world.begin_part()
-        events.begin(declared_async_run(config, self._prompts, GROUP, self._steps))
-        controller = self._controller(first)
-        if text is not None:
-            self._load(controller, first, text)
-        world.start_workers()
-        saved = None
-        try:
-            for _ in range(first, last):
-                self.metrics.append((await controller.step())[1])
-            if last < self._steps:
-                saved = self._save(controller)
-                controller.note_checkpoint(with_rows=config.checkpoint_rows)
-        finally:
-            await controller.close()
-            if self.queue is not None:
-                self.queue.close_events()
-            await world.end_part()
-            end: RunEnd = "failed" if saved is None else "cancelled"
-            if len(self.metrics) == self._steps:
-                end = "completed"
-            events.finish(end, controller.buffer.fates)
+        with world.begin_part() as events:
+            events.begin(declared_async_run(config, self._prompts, GROUP, self._steps))
+            controller = self._controller(first)
+            if text is not None:
+                self._load(controller, first, text)
+            world.start_workers()
+            saved = None
+            try:
+                for _ in range(first, last):
+                    self.metrics.append((await controller.step())[1])
+                if last < self._steps:
+                    saved = self._save(controller)
+                    controller.note_checkpoint(with_rows=config.checkpoint_rows)
+            finally:
+                await controller.close()
+                if self.queue is not None:
+                    self.queue.close_events()
+                await world.end_part()
+                end: RunEnd = "failed" if saved is None else "cancelled"
+                if len(self.metrics) == self._steps:
+                    end = "completed"
+                events.finish(end, controller.buffer.fates)
         return saved, controller
 
     def _controller(self, version: int) -> AsyncController:

@@ -11,7 +11,8 @@ The plane is a real one, ``MemoryClient`` by default; its calls take no simulate
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 
 from rlconform.backends.memory import MemoryClient
@@ -38,12 +39,13 @@ from rlconform.plane.event_client import EventClient
 
 PARTITION = "train"
 
-OpenPlane = Callable[[], DataPlaneClient]
+#: Gives the plane of a part of the run; it is left when the part ends.
+OpenPlane = Callable[[], AbstractContextManager[DataPlaneClient]]
 
 
-def memory_plane() -> DataPlaneClient:
-    """Open the plane of one process."""
-    return MemoryClient({})
+def memory_plane() -> AbstractContextManager[DataPlaneClient]:
+    """Open a plane of this process's memory, which closes when it is left."""
+    return closing(MemoryClient({}))
 
 
 @dataclass
@@ -80,20 +82,24 @@ class World:
     most_inflight: int = 0
     rows: set[str] = field(default_factory=set)  # in the plane, as far as answers have said
 
-    def begin_part(self) -> RunEvents:
-        """Start the plane and the actors of the run, or of its part after a restart."""
+    @contextmanager
+    def begin_part(self) -> Iterator[RunEvents]:
+        """Start the plane and the actors of the run, or of its part after a restart.
+
+        The plane is left in the end.
+        """
         self.log.begin_part()
-        self.plane = self.open_plane()
-        self.plane.register_partition(
-            PARTITION, [INPUT_IDS, INPUT_LENGTHS], 64 * GROUP, ["train"], GROUP
-        )
-        self.plane.clear_samples(sample_ids=None, partition_id=PARTITION)  # of a part before
-        self.rows = set()
-        self.events = RunEvents(self.log.writer("driver"))
-        self.policy = self.log.writer("policy")
-        self.driver_client = self._client(self.events.writer)
-        self.policy_client = self._client(self.policy)
-        return self.events
+        with self.open_plane() as self.plane:
+            self.plane.register_partition(
+                PARTITION, [INPUT_IDS, INPUT_LENGTHS], 64 * GROUP, ["train"], GROUP
+            )
+            self.plane.clear_samples(sample_ids=None, partition_id=PARTITION)  # of a part before
+            self.rows = set()
+            self.events = RunEvents(self.log.writer("driver"))
+            self.policy = self.log.writer("policy")
+            self.driver_client = self._client(self.events.writer)
+            self.policy_client = self._client(self.policy)
+            yield self.events
 
     def start_workers(self) -> None:
         """Start the rollout workers with the weights of now."""

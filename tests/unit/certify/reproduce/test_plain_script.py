@@ -6,7 +6,8 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from rlconform.certify.reproduce.plain_script import plain_script
 from rlconform.certify.reproduce.render import Origin
 from rlconform.certify.scenarios.labeled_rows import labeled_column
 from rlconform.certify.target import open_target
+from rlconform.contract import DataPlaneClient
 
 PLANES = resource_dir("fixtures") / "planes"
 CHECK = "unit/contract/test_get.py::test_an_unknown_id_raises[ghost]"
@@ -33,11 +35,16 @@ EVIDENCE = "expected an unknown id to be rejected with an error; got TensorDict(
 
 
 @pytest.fixture(scope="module")
-def failed() -> tuple[Recording, ScriptExpectation]:
+def failed() -> Iterator[tuple[Recording, ScriptExpectation]]:
     """The calls of a check that reads an unknown row, and what it expected."""
     sys.path.insert(0, str(PLANES))
     recording, plane = Recording(), open_target(ORIGIN.spec)
     sys.path.remove(str(PLANES))
+    with closing(plane):
+        yield _failed(recording, plane)
+
+
+def _failed(recording: Recording, plane: DataPlaneClient) -> tuple[Recording, ScriptExpectation]:
     client = RecordingClient(plane, recording)
     client.register_partition(
         partition_id="p", fields=["x"], num_samples=2, consumer_tasks=["train"]

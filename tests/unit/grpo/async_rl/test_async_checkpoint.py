@@ -32,13 +32,13 @@ def saved() -> SavedRun:
     world = World(lambda group_id: 20.0 if group_id == "p4" else 1.0, train_s=1.5)
 
     async def run() -> SavedRun:
-        world.begin_part()
-        world.start_workers()
-        controller = AsyncController(config, RunSize(2, GROUP, 9, "train"), world.ports())
-        await controller.step()
-        state = controller.saved()
-        await controller.close()
-        await world.end_part()
+        with world.begin_part():
+            world.start_workers()
+            controller = AsyncController(config, RunSize(2, GROUP, 9, "train"), world.ports())
+            await controller.step()
+            state = controller.saved()
+            await controller.close()
+            await world.end_part()
         return state
 
     return simulate(run())

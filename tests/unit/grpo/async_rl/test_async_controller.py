@@ -178,16 +178,17 @@ def test_no_task_of_a_run_that_is_given_up_is_left(failing: bool) -> None:
     """Pumps, generations and the watchdog are pending between two steps, and after an error."""
     world = World(uneven, faults=Faults(transfers={2} if failing else set()))
     options = config(SAMPLERS["windowed"], in_flight_weight_updates=True)
-    world.begin_part()
-    controller = AsyncController(options, RunSize(PROMPTS, GROUP, STEPS, "train"), world.ports())
 
     async def steps() -> None:
+        controller = AsyncController(
+            options, RunSize(PROMPTS, GROUP, STEPS, "train"), world.ports()
+        )
         world.start_workers()
         for _ in range(2):
             await controller.step()
 
     loop = SimulatedLoop()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with world.begin_part(), asyncio.Runner(loop_factory=lambda: loop) as runner:
         if failing:
             with pytest.raises(ConnectionError):
                 runner.run(steps())

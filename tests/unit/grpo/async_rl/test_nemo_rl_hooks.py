@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -259,8 +261,15 @@ class Planes:
         self.logged.put_samples(ids, "train", TensorDict({"x": torch.arange(len(ids))}, [len(ids)]))
 
 
-def test_calls_of_a_right_plane_pass(tmp_path: Path, bench: Bench) -> None:
+@pytest.fixture
+def planes(tmp_path: Path) -> Iterator[Planes]:
+    """A plane whose calls are logged; it closes after the test."""
     planes = Planes(tmp_path)
+    with closing(planes.client):
+        yield planes
+
+
+def test_calls_of_a_right_plane_pass(planes: Planes, bench: Bench) -> None:
     planes.put(["a", "b"])
     assert planes.logged.get_samples(["a", "b"], "train", ["x"])["x"].tolist() == [0, 1]
     planes.logged.clear_samples(["a", "b"], "train")
@@ -270,8 +279,7 @@ def test_calls_of_a_right_plane_pass(tmp_path: Path, bench: Bench) -> None:
     assert outcomes(bench.end())["plane_ops"] is RuleOutcome.PASS
 
 
-def test_a_put_that_is_lost_is_found(tmp_path: Path, bench: Bench) -> None:
-    planes = Planes(tmp_path)
+def test_a_put_that_is_lost_is_found(planes: Planes, bench: Bench) -> None:
     planes.put(["a", "b"])
     planes.client.clear_samples(["a"], "train")  # nobody asked for it
     with pytest.raises(KeyError):
