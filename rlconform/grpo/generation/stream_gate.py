@@ -33,16 +33,22 @@ class StreamGate:
         self._inside += 1
         self._empty.clear()
         task = asyncio.create_task(stream())
+        task.add_done_callback(self._leave)
         try:
             await _first_of(self._closed, stop, task)
         finally:
             task.cancel()
             await asyncio.wait({task})
-            self._inside -= 1
-            if not self._inside:
-                self._empty.set()
         if not task.cancelled():
             task.result()
+
+    def _leave(self, stream: asyncio.Task[None]) -> None:
+        """Count a stream that has ended, even if the call of ``run`` was cancelled before it."""
+        if not stream.cancelled():
+            stream.exception()  # ``run`` raises it, unless it was cancelled
+        self._inside -= 1
+        if not self._inside:
+            self._empty.set()
 
     async def close(self) -> None:
         """Cancel all streams, keep new ones out, and return when none is left."""
