@@ -46,6 +46,7 @@ class CertifyOptions:
     #: For trials of mutants only: requirement -> a part of the text of the failure after which no
     #: more of its checks run. A certification runs them all.
     enough: Mapping[str, str] = field(default_factory=dict)
+    scripts: bool = True  # whether to write scripts that repeat failures, and calls as source
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
     @property
@@ -73,5 +74,6 @@ class CertifyOptions:
             "--rlconform-telling-first": self.telling_first,
             "--rlconform-spread": self.spread,
             "--rlconform-large-rows": self.large_rows,
+            "--rlconform-no-scripts": not self.scripts,
         }
         return [*chain(*given.items()), *(name for name, is_on in switches.items() if is_on)]

@@ -151,6 +151,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
         spread=mutant.several_hosts,
         check_timeout=INTERPLAY_S if mutant.interplay else None,
         enough=enough_of(mutant),
+        scripts=False,
     )
     return _trial(options, fork_server)
 

@@ -17,8 +17,9 @@ OPTIONS = CertifyOptions(
 )
 
 
-def run_of(enough: dict[str, str], fork_server: ForkServer) -> RunRecord:
-    run = Runner(replace(OPTIONS, enough=enough), fork_server=fork_server).certify()
+def run_of(enough: dict[str, str], fork_server: ForkServer, scripts: bool = True) -> RunRecord:
+    options = replace(OPTIONS, enough=enough, scripts=scripts)
+    run = Runner(options, fork_server=fork_server).certify()
     assert run.complete
     return run
 
@@ -38,3 +39,11 @@ def test_failures_for_another_reason_end_nothing(fork_server: ForkServer) -> Non
     run = run_of({"GET-04": "what no check says"}, fork_server)
     assert sum(one.outcome in BROKEN for one in run.results.values()) > 1
     assert run.results.keys() == {check.id for check in run.plan}
+
+
+def test_without_scripts_the_checks_say_the_same(fork_server: ForkServer) -> None:
+    said = [run_of({}, fork_server, scripts).results.values() for scripts in (True, False)]
+    usual, short = ([(one.id, one.outcome, one.evidence) for one in every] for every in said)
+    assert usual == short
+    assert any(one.reproducer for one in said[0])
+    assert not any(one.reproducer or one.plain_script for one in said[1])

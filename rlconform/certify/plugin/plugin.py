@@ -253,6 +253,7 @@ class CertifyPlugin:
             lambda call: self.pipe.send(events.CallBegan(call) if call else events.ExampleBegan()),
             self._hangs.given_up,
             interruptible=not self.pipe.watched,
+            writes_source=self._option("rlconform_scripts"),
         )
         if self._watchdog is not None:
             self._watchdog.watch(recording)

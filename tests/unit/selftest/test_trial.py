@@ -44,6 +44,7 @@ def test_a_trial_of_a_mutant_says_what_is_enough(
     evidence = DropsUnknownIds.evidence
     assert [options.enough for options in asked] == [{"GET-04": evidence, "GET-06": ""}]
     assert evidence
+    assert not asked[0].scripts
 
 
 def test_right_planes_races_and_whole_runs_make_every_check(
@@ -54,3 +55,4 @@ def test_right_planes_races_and_whole_runs_make_every_check(
     trial.try_races("m", DropsUnknownIds, fork_server, 4)
     assert len(asked) >= 3
     assert not any(options.enough for options in asked)
+    assert all(options.scripts for options in asked)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from rlconform.backends.memory import TARGET, MemoryClient
 from rlconform.certify.isolation import child_process, events
+from rlconform.certify.isolation.check_in_flight import CheckInFlight
 from rlconform.certify.isolation.events import Event, ProcessEnded
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import Runner
@@ -230,12 +231,20 @@ def test_a_defect_of_the_suite_before_the_kill_is_told() -> None:
     assert judged([ours, KILL, PASS, OTHER], dict(ENOUGH))[0] is TrialOutcome.SUITE_ERROR
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_lost_check_has_a_script_unless_nobody_reads_it(scripts: bool) -> None:
+    lost = CheckInFlight(CHECKS[0], 1.0).lost(*CRASH, "", CertifyOptions("m", scripts=scripts))
+    assert bool(lost.reproducer) is scripts
+
+
 # -- the option ----------------------------------------------------------------------------------
 
 
 def test_only_a_trial_says_what_is_enough() -> None:
     asked = CertifyOptions("m", enough=ENOUGH).pytest_arguments()
     assert json.loads(asked[asked.index("--rlconform-enough") + 1]) == ENOUGH
+    assert "--rlconform-no-scripts" not in asked
+    assert "--rlconform-no-scripts" in CertifyOptions("m", scripts=False).pytest_arguments()
     assert "--rlconform-enough" not in CertifyOptions("m").pytest_arguments()
 
 
@@ -251,5 +260,5 @@ def test_the_command_says_nothing_of_the_kind(
     monkeypatch.setattr(command.certification, "certify", certify)
     arguments = ["certify", "memory", "-x", "-k", "GET-04", "--out", str(tmp_path / "report")]
     CliRunner().invoke(app, arguments)
-    assert [options.enough for options in asked] == [{}]
+    assert [(options.enough, options.scripts) for options in asked] == [({}, True)]
     assert "enough" not in inspect.signature(command.certify).parameters
