@@ -43,6 +43,10 @@ class CertifyOptions:
     races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
     large_rows: bool = False  # whether to try rows of gigabytes
     max_failures: int | None = None  # broken checks of MUSTs after which the run stops
+    #: For trials of mutants only: requirement -> a part of the text of the failure after which no
+    #: more of its checks run. A certification runs them all.
+    enough: Mapping[str, str] = field(default_factory=dict)
+    scripts: bool = True  # whether to write scripts that repeat failures, and calls as source
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
     @property
@@ -60,6 +64,7 @@ class CertifyOptions:
             "--rlconform-effort": self.effort,
             "--rlconform-requirements": ",".join(self.requirements),
             "--rlconform-check-timeout": self.check_timeout,
+            "--rlconform-enough": json.dumps(dict(self.enough)) if self.enough else None,
             "--rlconform-level": self.level,
             "-k": self.select,
         }
@@ -69,5 +74,6 @@ class CertifyOptions:
             "--rlconform-telling-first": self.telling_first,
             "--rlconform-spread": self.spread,
             "--rlconform-large-rows": self.large_rows,
+            "--rlconform-no-scripts": not self.scripts,
         }
         return [*chain(*given.items()), *(name for name, is_on in switches.items() if is_on)]

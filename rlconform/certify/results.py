@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -132,6 +132,13 @@ class RunRecord:
     def pending(self) -> list[PlannedCheck]:
         """Due checks without a result."""
         return [check for check in self.due if check.id not in self.results]
+
+    def leave_out(self, requirement: str, why: str) -> None:
+        """Leave out the checks of a requirement that have no result yet, for this reason."""
+        pending = {check.id for check in self.pending if check.requirement == requirement}
+        self.plan = [
+            replace(check, left_out=why) if check.id in pending else check for check in self.plan
+        ]
 
     @property
     def time_split(self) -> TimeSplit:

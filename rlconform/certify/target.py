@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
@@ -95,7 +96,9 @@ def known_targets() -> list[str]:
     return list(dict.fromkeys([*BUILTIN, *sorted(_entry_points())]))
 
 
-def _entry_points() -> dict[str, str]:
+@cache
+def _entry_points() -> Mapping[str, str]:
+    """Return paths by name of entry point; reading those of all packages takes 40 ms."""
     return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 

@@ -2,7 +2,7 @@
 
 try_right     every check ──────────────────▶ results by requirement ──▶ classify
 try_once      the short checks of its level ─▶ the same
-try_declared  the short checks that must kill the mutant ─▶ the same
+try_declared  the short checks that must kill the mutant, until they have ─▶ the same
 try_races     the checks that must kill the mutant, once for each seed ──▶ kills
 """
 
@@ -131,6 +131,8 @@ def try_once(
 def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
     """Run only the short checks, or scenarios, of the requirements that must kill the mutant.
 
+    The checks of a requirement end with the first one that fails for the reason declared.
+
     If only several hosts show it, the processes of checks are on those of the Ray that was joined.
     """
     folders = SHORT
@@ -148,8 +150,16 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
         max_hangs=0,
         spread=mutant.several_hosts,
         check_timeout=INTERPLAY_S if mutant.interplay else None,
+        enough=enough_of(mutant),
+        scripts=False,
     )
     return _trial(options, fork_server)
+
+
+def enough_of(mutant: Mutant) -> Mapping[str, str]:
+    """Return the failure that is enough of each requirement; ``judge_mutant`` asks for the same."""
+    first, *others = mutant.fails
+    return {first: mutant.evidence, **dict.fromkeys(others, "")}
 
 
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:

@@ -58,7 +58,9 @@ class CheckInFlight:
             stacks=stacks,
             seconds=seconds,
             plane_seconds=seconds,
-            reproducer=render_script(origin, evidence, calls),
-            plain_script=plain_script(origin, evidence, calls, None, lost=by_call),
+            reproducer=render_script(origin, evidence, calls) if options.scripts else "",
+            plain_script=plain_script(origin, evidence, calls, None, lost=by_call)
+            if options.scripts
+            else "",
             at_once=any(call.concurrent for call in calls),
         )

@@ -27,6 +27,7 @@ from rlconform.certify.adapter_source import distributions_of_packages
 from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
 from rlconform.certify.isolation.leftovers import adopt_orphans, reap_orphans
+from rlconform.certify.target import known_targets
 
 #: The plugin that runs the checks, with torch and pytest, and imports of the checks that take long,
 #: hypothesis above all.
@@ -43,6 +44,7 @@ def serve(events_fd: int) -> None:
     adopt_orphans()
     preload(NEEDED_BY_CHECKS)
     distributions_of_packages()  # every test process needs them
+    known_targets()  # and the entry points, to resolve its target and to write scripts
     for line in sys.stdin:
         job = json.loads(line)
         sys.stdout.flush()

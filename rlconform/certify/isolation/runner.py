@@ -20,8 +20,9 @@ from rlconform.certify.isolation.child_process import TestProcess
 from rlconform.certify.isolation.events import Event
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.hang_tally import HungCalls
+from rlconform.certify.isolation.shown import SHOWN, Shown
 from rlconform.certify.options import CertifyOptions
-from rlconform.certify.results import BROKEN, Outcome, PlannedCheck, RunRecord
+from rlconform.certify.results import BROKEN, CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import DataPlaneError, Timeouts, load_requirements
 
 #: Seconds for work that does not involve the plane: starting Python, collecting the checks.
@@ -65,6 +66,7 @@ class Runner:
         self._tries_round_trip = True
         self._last_count = 0  # results of the last test process
         self._hangs = HungCalls(options.max_hangs)
+        self._shown = Shown(options.enough)
         self._timeouts = Timeouts()
         self.run = RunRecord()
 
@@ -193,10 +195,10 @@ class Runner:
                 self._in_flight = CheckInFlight(check, allowed_s)
             case events.CheckEnded(result):
                 self._in_flight = None
-                self.run.results[result.id] = result
+                self._note(result)
             case events.ChangeFound(result):
                 self.run.plan.append(PlannedCheck(result.id, result.requirement))
-                self.run.results[result.id] = result
+                self._note(result)
             case events.ExamplesCutShort(check_id, text):
                 self.run.fewer_examples.append(f"{check_id} ({text})")
             case events.CallAbandoned():
@@ -210,6 +212,12 @@ class Runner:
             case _ if self._in_flight is not None:
                 self._in_flight.on_event(event, OWN_PATIENCE + self._timeouts.start)
         self._listener(self.run, event)
+
+    def _note(self, result: CheckResult) -> None:
+        """Record a result; leave out the other checks of its requirement if it shows enough."""
+        self.run.results[result.id] = result
+        if self._shown.note(result, self.run.target.get("capabilities", {})):
+            self.run.leave_out(result.requirement, SHOWN)
 
     def _note_target(self, event: events.TargetDescribed | events.HostsNamed) -> None:
         if isinstance(event, events.HostsNamed):
@@ -291,7 +299,7 @@ class Runner:
         self, in_flight: CheckInFlight, outcome: Outcome, evidence: str, stacks: str
     ) -> None:
         result = in_flight.lost(outcome, evidence, stacks, self._options)
-        self.run.results[result.id] = result
+        self._note(result)
         self._listener(self.run, events.CheckEnded(result))
 
     def _start_failed(self, message: str, detail: str, plain: bool = False) -> None:

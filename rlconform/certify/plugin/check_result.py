@@ -167,15 +167,18 @@ def result_of(
         evidence += f" (calls of several processes: {scattering_policy(item).name})"
     check = _TURN.sub("", result.id)  # the check's id without its turn
     origin = Origin(result.requirement, check, session.spec, session.config, seed)
+    writes = item.config.getoption("rlconform_scripts")
     if isinstance(error, HistoryViolation):
         if error.checker in CHECKERS:
             evidence += f" ({REPEATED} {error.checker})"
-        script = race_script(origin, error.race, evidence) if error.race else ""
+        script = race_script(origin, error.race, evidence) if error.race and writes else ""
         steps, at_once, plain = error.lines, False, ""
     else:
-        expected = recording.script_expectation(error)
-        script = render_script(origin, evidence, recording.calls, expected)
-        plain = plain_script(origin, evidence, recording.calls, expected)
+        script = plain = ""
+        if writes:
+            expected = recording.script_expectation(error)
+            script = render_script(origin, evidence, recording.calls, expected)
+            plain = plain_script(origin, evidence, recording.calls, expected)
         steps, at_once = result.steps, any(call.concurrent for call in recording.calls)
     return replace(
         result,

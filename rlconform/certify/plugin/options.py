@@ -63,6 +63,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="begin with a short check of each requirement",
     )
+    group.addoption(
+        "--rlconform-enough",
+        default="{}",
+        help="of which failure of each requirement one is enough, as JSON: for trials of mutants",
+    )
+    group.addoption(
+        "--rlconform-no-scripts",
+        dest="rlconform_scripts",
+        action="store_false",
+        help="write no scripts that repeat failures: nobody reads them",
+    )
     group.addoption("--rlconform-only", default=None, help="file with the ids of the checks to run")
 
 

@@ -37,6 +37,7 @@ from rlconform.certify.plugin.check_result import (
     result_of,
     turn_of,
 )
+from rlconform.certify.plugin.enough_shown import EnoughShown
 from rlconform.certify.plugin.order import ordered
 from rlconform.certify.plugin.own_pytest import OwnPytest
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     fd = config.getoption("--rlconform-events-fd")
     checks = CertifyPlugin(config, EventPipe(fd))
     config.pluginmanager.register(checks, "rlconform-checks")
+    config.pluginmanager.register(checks.enough, "rlconform-enough")
     if fd is None and config.getoption("--rlconform-target") is not None:
         config.pluginmanager.register(OwnPytest(config, lambda: checks.session), "rlconform-own")
 
@@ -77,6 +79,7 @@ class CertifyPlugin:
 
     def __init__(self, config: pytest.Config, pipe: EventPipe) -> None:
         self.pipe = pipe
+        self.enough = EnoughShown(config)
         self._pytest, self._option = config, config.getoption
         only = config.getoption("--rlconform-only")
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
@@ -211,6 +214,8 @@ class CertifyPlugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Report the check's start and end; after a failure, test whether the plane still works."""
+        if self.enough.passes_over(item):
+            return (yield)
         self._in_flight = check_id(item)
         self.pipe.send(events.CheckBegan(self._in_flight))
         started = time.monotonic()
@@ -226,11 +231,16 @@ class CertifyPlugin:
                 start_seconds=self._newly_starting(),
                 warnings=self._warnings.pop(item.nodeid, []),
             )
-            self.pipe.send(events.CheckEnded(result))
+            self._send(events.CheckEnded(result))
             if result.outcome in BROKEN and self._option("--rlconform-turns") > 1:
                 self._shown.add(turn_of(item))
             self._ensure_healthy(item, result)
         return done
+
+    def _send(self, event: events.CheckEnded | events.ChangeFound) -> None:
+        """Send a result to the runner; its requirement may need no more checks."""
+        self.pipe.send(event)
+        self.enough.shown.note(event.result, self.session.target.capabilities)
 
     def _newly_starting(self) -> float:
         """Return the seconds in which planes and processes started or ended since the last call."""
@@ -243,6 +253,7 @@ class CertifyPlugin:
             lambda call: self.pipe.send(events.CallBegan(call) if call else events.ExampleBegan()),
             self._hangs.given_up,
             interruptible=not self.pipe.watched,
+            writes_source=self._option("rlconform_scripts"),
         )
         if self._watchdog is not None:
             self._watchdog.watch(recording)
@@ -311,7 +322,7 @@ class CertifyPlugin:
                 evidence=change.text,
                 steps=recording.lines(),
             )
-            self.pipe.send(events.ChangeFound(result))
+            self._send(events.ChangeFound(result))
 
     def _note_hang(
         self, requirement: str, recording: Recording, error: BaseException | None

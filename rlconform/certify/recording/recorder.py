@@ -90,6 +90,7 @@ class Recording:
     is called with each call before it is made, so that a call which kills the process is known, and
     with ``None`` at a ``restart``. ``given_up`` maps kinds of calls that are not made to reasons.
     ``interruptible``: whether a person may press Ctrl-C, which the main thread raises in any call.
+    ``writes_source``: whether calls are ever written as source, for a script that repeats them.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Recording:
         listener: Callable[[Call | None], None] | None = None,
         given_up: Mapping[str, str] = MappingProxyType({}),
         interruptible: bool = True,
+        writes_source: bool = True,
     ) -> None:
         self.given_up = given_up
         self._interruptible = interruptible
@@ -115,7 +117,7 @@ class Recording:
         self._lock = threading.Lock()
         self._call_returned = threading.Condition(self._lock)
         self._over = False
-        self._writes_source = True
+        self._may_write_source = self._writes_source = writes_source
         self._started = time.monotonic()
         self._clients: dict[str, Any] = {}  # by name
         self._reopened: set[str] = set()  # names whose client was reopened since its last call
@@ -218,7 +220,7 @@ class Recording:
             self.changes.forget_results()
             self._last = None
             self._base = self._count
-            self._writes_source = writes_source
+            self._writes_source = writes_source and self._may_write_source
         if self._listener is not None:
             self._listener(None)
 

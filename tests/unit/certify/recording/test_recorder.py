@@ -363,6 +363,16 @@ def test_a_restart_forgets_the_calls_and_keeps_the_time(plane: DataPlaneClient) 
     assert recording.plane_seconds > spent > 0
 
 
+def test_a_recording_for_nobody_to_repeat_writes_no_source(plane: DataPlaneClient) -> None:
+    recording = Recording(writes_source=False)
+    client = RecordingClient(plane, recording)
+    for _ in range(2):
+        client.clear_samples(["a"], "p")
+        (call,) = recording.calls
+        assert call.source == f"# {call.text}"
+        recording.restart(writes_source=True)
+
+
 # -- after the check -----------------------------------------------------------------------------
 
 
