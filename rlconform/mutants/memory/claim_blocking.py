@@ -206,7 +206,7 @@ def ClaimWaitsForFieldsLackingAtFirst(wait: MethodCall) -> None:
 
 
 @claim_mutant("CLAIM-05", evidence="timed out at once")
-def ClaimTimeoutInMillisecondsOf32Bits(claim: MethodCall) -> Claimed:
+def ClaimTimeoutOverflowsMilliseconds(claim: MethodCall) -> Claimed:
     """Sends ``timeout_s`` in ms as a signed integer of 32 bits, which a month makes negative."""
     if claim.wait_s is None:
         return claim()

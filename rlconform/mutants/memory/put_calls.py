@@ -59,8 +59,9 @@ class PutKeepsCallersList(MemoryClient):
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         for given, before, partition_id in self._puts:
-            if lost := [sample_id for sample_id in before if sample_id not in set(given)]:
-                super().clear_samples(lost, partition_id)
+            if given != before:
+                lost = set(before) - set(given)
+                super().clear_samples(sorted(lost), partition_id)
         self._puts = []
         return super().claim_meta(*args, **kwargs)
 
@@ -79,4 +80,23 @@ def PutFailedSetsDtype(put: MethodCall) -> KVBatchMeta:
     receipt: KVBatchMeta = put()
     for name in leaves:
         put.notes.pop((put.partition_id, name), None)
+    return receipt
+
+
+@put_samples_mutant("PUT-16", evidence="not torch.int64")
+def PutRefusedReplacesDtype(put: MethodCall) -> KVBatchMeta:
+    """Replaces the dtype of a field before it compares it with that of the field's other rows.
+
+    The put is refused, and so is the next one with the dtype that the rows have.
+    """
+    rows = held(put.plane, put.partition_id)._rows.values()
+    for name in names_of(put.fields):
+        leaf, key = put.fields.get(name), (put.partition_id, name)
+        if not torch.is_tensor(leaf):
+            continue
+        before, put.notes[key] = put.notes.get(key, leaf.dtype), leaf.dtype
+        others = [row for row in rows if name in row.fields and row.sample_id not in put.sample_ids]
+        if others and before != leaf.dtype:
+            raise ValueError(f"{name!r} is of {before}, not {leaf.dtype}")
+    receipt: KVBatchMeta = put()
     return receipt
