@@ -83,7 +83,7 @@ def PutFailedSetsDtype(put: MethodCall) -> KVBatchMeta:
     return receipt
 
 
-@put_samples_mutant("PUT-16", evidence="not torch.int64")
+@put_samples_mutant("PUT-16", evidence="not torch.int64", may_fail="LIFE-07")
 def PutRefusedReplacesDtype(put: MethodCall) -> KVBatchMeta:
     """Replaces the dtype of a field before it compares it with that of the field's other rows.
 

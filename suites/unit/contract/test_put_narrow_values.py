@@ -106,7 +106,7 @@ LATE_VALUES: dict[torch.dtype, list[float]] = {
 }
 
 
-@requirement("PUT-01")
+@requirement("PUT-01", scattered=False)
 @pytest.mark.parametrize("dtype", LATE_VALUES, ids=str)
 def test_a_late_row_that_does_not_fit_a_smaller_type_comes_back(
     new_partition: Callable[..., PartitionUnderTest], dtype: torch.dtype
