@@ -21,6 +21,7 @@ from rlconform.mutants.memory.helpers import (
     claim_mutant,
     engine_mutant,
     known_rows,
+    mark,
     memory_mutant,
     names_of,
     partition_of,
@@ -219,3 +220,26 @@ def ClaimEmptyMetasShared(claim: MethodCall) -> KVBatchMeta:
     key = (claim.partition_id, claim.task_name, *claim.required_fields)
     shared: KVBatchMeta = meta if meta.sample_ids else claim.notes.setdefault(key, meta)
     return shared
+
+
+@put_mutant("CLAIM-07", evidence="rows with an overwritten and a new field")
+def ClaimMissesRowsOverwrittenAndCompleted(put: MethodCall) -> None:
+    """Takes a put that overwrites a field of a row for an overwrite, which makes no row ready."""
+    names = names_of(put.fields)
+    old = [row for row in known_rows(put) if names & row.fields and names - row.fields]
+    put()
+    with put.plane._locked():
+        partition_of(put)._queues.discard(old)
+
+
+@claim_mutant("CLAIM-03", evidence="rows of the task 'train'")
+def ClaimKeyOfTaskAndIdAmbiguous(claim: MethodCall) -> Claimed:
+    """Notes claims as ``task|id``, so task a|b with row c claims row b|c for task a."""
+    ids, tags = claim()
+    with claim.plane._locked():
+        partition = partition_of(claim)
+        noted = {f"{claim.task}|{sample_id}" for sample_id in ids}
+        for task in partition._tasks:
+            same = [row for i, row in partition._rows.items() if f"{task}|{i}" in noted]
+            mark(partition, same, task)
+    return ids, tags

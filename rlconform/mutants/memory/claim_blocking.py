@@ -203,3 +203,14 @@ def ClaimWaitsForFieldsLackingAtFirst(wait: MethodCall) -> None:
             seen = news()
             if partition.is_ready(wait.task, wait.required, wait.rows):
                 return
+
+
+@claim_mutant("CLAIM-05", evidence="timed out at once")
+def ClaimTimeoutOverflowsMilliseconds(claim: MethodCall) -> Claimed:
+    """Sends ``timeout_s`` in ms as a signed integer of 32 bits, which a month makes negative."""
+    if claim.wait_s is None:
+        return claim()
+    sent = (int(claim.wait_s * 1000) + (1 << 31)) % (1 << 32) - (1 << 31)
+    if sent < 0 and not are_ready(claim, claim.rows):
+        raise TimeoutError("timed out at once")
+    return claim()

@@ -213,3 +213,17 @@ def ClaimGroupsCountArrivals(claim: MethodCall) -> Claimed:
         mark(partition_of(claim), parts, claim.task)
     more_ids, more_tags = claimed_rows(parts)
     return ids + more_ids, tags + more_tags
+
+
+@put_mutant("CLAIM-15", evidence="rows of the prompt's second group")
+def ClaimOneGroupOfEachPrompt(put: MethodCall) -> None:
+    """Takes a prompt for done once a task has claimed rows of it: its later rows are not served."""
+    put()
+    with put.plane._locked():
+        partition = partition_of(put)
+        rows = list(partition._rows.values()) if partition._group_size > 1 else []
+        for task in partition._tasks:
+            claimed = {row.group for row in rows if task in row.claimed_by}
+            done = {group[0] for group in claimed if group and group[0] is not None}
+            later = [row for row in rows if row.group not in claimed]
+            mark(partition, [row for row in later if row.group and row.group[0] in done], task)

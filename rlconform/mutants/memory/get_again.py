@@ -7,6 +7,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import UnknownPartition
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import is_dense
 from rlconform.mutants.memory.helpers import engine_mutant, find_rows, get_mutant
@@ -70,3 +71,17 @@ class GetRemembersFailedReads(MemoryEngine):
         super().put(partition_id, sample_ids, fields, tags)
         if new:
             self._failed.clear()
+
+
+@get_mutant("GET-04", evidence="was never registered")
+def GetRemembersUnknownPartitions(read: MethodCall) -> TensorDict:
+    """Remembers which partitions were unknown, and does not see that they are registered later."""
+    unknown: dict[str, UnknownPartition] = read.notes
+    if read.partition_id in unknown:
+        raise unknown[read.partition_id]
+    try:
+        batch: TensorDict = read()
+    except UnknownPartition as error:
+        unknown[read.partition_id] = error
+        raise
+    return batch

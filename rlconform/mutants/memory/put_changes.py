@@ -89,3 +89,25 @@ def PutOverwritesSharedValue(put: MethodCall) -> KVBatchMeta:
         if len(put.sample_ids) > 1 and leaf.stride(0) == 0:
             shared.update({key: list(put.sample_ids) for key in put.sample_ids})
     return receipt
+
+
+@put_samples_mutant("PUT-13", evidence="row 0 of 'x' =")
+def PutUnchangedByVersionCounterSkipped(put: MethodCall) -> KVBatchMeta:
+    """Skips a column that is the tensor of its last put, by torch's count of writes to it.
+
+    Numpy writes to memory that it shares with a tensor without being counted.
+    """
+    same = []
+    rows = known_rows(put)
+    for name in names_of(put.fields):
+        leaf = put.fields.get(name)
+        if not isinstance(leaf, Tensor) or leaf.is_inference():
+            continue
+        key, what = (put.partition_id, name), (list(put.sample_ids), leaf._version)
+        last, before = put.notes.get(key, (None, None))
+        stored = len(rows) == len(put.sample_ids) and all(name in row.fields for row in rows)
+        if stored and last is leaf and before == what:
+            same.append(name)
+        put.notes[key] = leaf, what
+    receipt = put(fields=put.fields.exclude(*same)) if same else put()
+    return replace(receipt, fields=list(map(str, put.fields.keys()))) if same else receipt

@@ -90,3 +90,39 @@ def GetColumnsFromRoundedPlaces(read: MethodCall) -> TensorDict:
         if 1 << 18 <= batch.get(name).nbytes < 1 << 23:
             batch.set(name, _column_over_the_tail(name, batch))
     return batch
+
+
+#: Values of a column by which a plane chooses its type.
+FIRST = 4096
+
+#: Types with fewer bytes, the smallest first.
+SMALLER = {
+    torch.int16: [torch.int8, torch.uint8],
+    torch.int32: [torch.int8, torch.uint8, torch.int16],
+    torch.int64: [torch.int8, torch.uint8, torch.int16, torch.int32],
+    torch.float32: [torch.float16],
+    torch.float64: [torch.float16, torch.float32],
+}
+
+
+def _packed_by_first(leaf: Tensor) -> Tensor:
+    """Return the column as the smallest type holds it that is exact for its first values."""
+    if len(leaf) <= FIRST:
+        return leaf
+    for dtype in SMALLER[leaf.dtype]:
+        if torch.equal(leaf[:FIRST].to(dtype).to(leaf.dtype), leaf[:FIRST]):
+            return leaf.to(dtype).to(leaf.dtype)
+    return leaf
+
+
+@put_samples_mutant("PUT-01", evidence="in that row")
+def PutNumbersPackedByFirstPage(put: MethodCall) -> KVBatchMeta:
+    """Packs columns of numbers to the smallest type that holds their first 4,096 rows.
+
+    A value of a later row that does not fit comes back as another one.
+    """
+
+    def numbers(leaf: Tensor) -> bool:
+        return is_dense(leaf) and leaf.dim() == 1 and leaf.dtype in SMALLER
+
+    return put(fields=mapped(put.fields, _packed_by_first, numbers))

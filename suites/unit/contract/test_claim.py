@@ -224,3 +224,34 @@ def test_the_lengths_of_a_claim_are_a_list_of_ints(part: PartitionUnderTest) -> 
         types = {type(length).__name__ for length in lengths}
         got = f"a {type(lengths).__name__} of {', '.join(sorted(types))}"
         expect_equal(got, "a list of int", "type of sequence_lengths:")
+
+
+@requirement("CLAIM-07")
+@pytest.mark.parametrize("order", ["xy", "yx"], ids=["overwritten_first", "added_first"])
+def test_a_put_that_overwrites_and_adds_the_last_field_makes_a_row_claimable(
+    part: PartitionUnderTest, order: str
+) -> None:
+    """Planes that take such a put for an overwrite alone make no row ready with it."""
+    ids = IDS[:2]
+    part.put_labeled(ids, "x")
+    expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows that lack a field")
+    part.put_labeled(ids, *order, version=1)
+    expect_ids(part.claim("train", ["x", "y"], 2), ids, "rows with an overwritten and a new field")
+    expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows claimed again")
+    part.expect_labeled(ids, "x", "y", version=1)
+
+
+@requirement("CLAIM-03")
+@pytest.mark.parametrize("separator", ["|", ":", "/", "_", ".", "#", ",", " "])
+def test_task_names_and_ids_that_join_alike_share_no_claim(
+    new_partition: Callable[..., PartitionUnderTest], separator: str
+) -> None:
+    tasks = [f"train{separator}u0", "train"]  # joined with an id: train<sep>u0<sep>g0, twice
+    try:
+        part = new_partition(tasks=tasks)
+    except (ValueError, TypeError):
+        return  # only ids are opaque: a plane may refuse such a task name
+    ids = ["g0", f"u0{separator}g0", "g1", f"u0{separator}g1"]
+    part.put_labeled(ids)
+    expect_ids(part.claim(tasks[0], batch_size=4), ids, f"rows of the task {tasks[0]!r}")
+    expect_ids(part.claim(tasks[1], batch_size=4), ids, f"rows of the task {tasks[1]!r}")

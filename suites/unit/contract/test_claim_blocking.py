@@ -241,3 +241,24 @@ def test_a_close_ends_the_claims_that_wait(
     expect_rejection(
         lambda: waiting.result(part.timeouts.operation), "a claim whose client was closed"
     )
+
+
+#: A timeout that means none: in ms, it is more than a signed integer of 32 bits holds.
+MONTH_S = 30 * 24 * 3600.0
+
+
+@requirement("CLAIM-05")
+def test_a_claim_may_wait_for_a_month(part: PartitionUnderTest) -> None:
+    def start() -> BackgroundCall:
+        return BackgroundCall(
+            lambda: part.claim(batch_size=2, blocking=True, timeout_s=MONTH_S),
+            f"a claim with {MONTH_S:,.0f} s to wait",
+        )
+
+    part.put_labeled(IDS[:2])
+    expect_ids(start().result(part.timeouts.settle), IDS[:2], "rows that were ready")
+    waiting = start()
+    part.put_labeled(IDS[2:3])
+    expect_blocked(waiting, part, "a second row")
+    part.put_labeled(IDS[3:4])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[2:4], "rows of the woken claim")

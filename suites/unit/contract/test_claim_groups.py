@@ -224,3 +224,24 @@ def test_groups_of_many_prompts_are_put_generation_by_generation(
         expect(not torn, "both rows of each prompt in one claim", f"one row of {torn[:3]}")
         seen.update(rows)
     expect_equal(len(seen), MANY_PROMPTS, "prompts claimed")
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-02", "CLAIM-04"))
+@pytest.mark.parametrize("cleared", [False, True], ids=["first_kept", "first_cleared"])
+def test_a_second_group_of_a_prompt_is_claimed_whole(
+    new_partition: Callable[..., PartitionUnderTest], cleared: bool
+) -> None:
+    """Planes that take a prompt for done after its first group never return the second."""
+    part = new_partition(grpo_group_size=2)
+    first, second = ["p0_g0", "p0_g1"], ["p0_g2", "p0_g3"]
+    part.put_labeled(first)
+    expect_ids(part.claim("train", batch_size=2), first, "rows of the prompt's first group")
+    if cleared:
+        part.clear(first)
+    part.put_labeled(second[:1])
+    got = part.claim("train", batch_size=2).sample_ids
+    expect_equal(got, [], "rows beside one row of the prompt's second group")
+    part.put_labeled(second[1:])
+    expect_ids(part.claim("train", batch_size=2), second, "rows of the prompt's second group")
+    both = second if cleared else [*first, *second]
+    expect_ids(part.claim("prev_lp", batch_size=4), both, "rows of the prompt for another task")

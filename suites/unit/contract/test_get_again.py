@@ -1,4 +1,4 @@
-"""GET-01, 05, 06, 13: rows that were read before are read in another order, or when some are gone.
+"""GET-01, 04, 05, 06, 13: rows that were read before are read again, or were read too early.
 
 Planes remember where the rows of a read are, by something shorter than its list of ids.
 """
@@ -13,10 +13,11 @@ import torch
 from rlconform.certify.assertions.expect import (
     expect_column,
     expect_lookup_error,
+    is_rejected,
     overwrite_first,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.read_ways import Way, either_way
 from rlconform.wire import stack_or_nest
 
@@ -126,3 +127,19 @@ def test_cleared_rows_that_were_read_are_read_once_they_are_put_again(
     part.put(ids, x=torch.arange(3) + 7)
     part.clear(ids)
     check_failed_reads(part, read, ids, "cleared")
+
+
+@requirement("GET-04", leans_on=("CLAIM-02",))
+@either_way
+def test_a_partition_that_was_read_too_early_is_read_once_it_is_registered(
+    new_partition: Callable[..., PartitionUnderTest], read: Way
+) -> None:
+    """Planes that remember which partitions are unknown must notice a registration."""
+    part, ids = new_partition(register=False), ["r0", "r1", "r2"]
+    for _ in range(5):
+        expect_lookup_error(lambda: read(part, ids), "a read of a partition before it was known")
+        is_rejected(lambda: part.claim("train", batch_size=1))  # CLAIM-11: whether it must be
+    part.register()
+    part.put(ids, x=torch.arange(3))
+    expect_column(read(part, ids), "x", list(torch.arange(3)))
+    expect_ids(part.claim("train"), ids, "rows of a partition that was claimed from too early")

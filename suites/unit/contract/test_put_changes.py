@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,3 +89,18 @@ def test_an_overwrite_of_one_of_several_equal_rows_leaves_the_others(
         rows[n] = rows[n] + 1 + n
         part.put(ids[n : n + 1], x=torch.stack([rows[n]]))
         part.expect_rows(ids, x=rows)
+
+
+@requirement("PUT-13", leans_on=("PUT-09",))
+@pytest.mark.parametrize("width", [8, 1 << 15], ids=["small", "large"])
+def test_an_array_that_numpy_fills_again_is_stored_anew(
+    part: PartitionUnderTest, width: int
+) -> None:
+    """Torch counts its own writes to a tensor, and so a plane may miss those of numpy."""
+    ids, array = ["r0", "r1", "r2"], np.zeros((3, width), dtype=np.int32)
+    column = torch.from_numpy(array)
+    for version in range(3):
+        array[:] = np.arange(width) + version
+        part.put(ids, x=column)
+        array[:] = -1
+        part.expect_rows(ids, x=[torch.arange(width, dtype=torch.int32) + version] * 3)

@@ -5,9 +5,12 @@ Planes pack integers that fit a smaller type, and store runs of equal values as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from rlconform.certify.assertions.expect import as_bytes, expect, leaf_of
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.wire import stack_or_nest
@@ -90,3 +93,38 @@ def test_values_that_cancel_come_back(part: PartitionUnderTest, dtype: torch.dty
     rows[2] = torch.tensor([2, 2, -2, -2]).repeat(HALF // 4).to(dtype)
     part.put(IDS, x=rows)
     part.expect_rows(IDS, x=list(rows))
+
+
+#: Rows of a large step, and the values of a late row that a smaller type does not hold, by dtype.
+MANY = 5000
+LATE_VALUES: dict[torch.dtype, list[float]] = {
+    torch.int16: [-1, 128, -129, 256],
+    torch.int32: [-1, 256, 2**15, -(2**15) - 1, 2**16],
+    torch.int64: [-1, 256, 2**15, 2**31, -(2**31) - 1, 2**32],
+    torch.float32: [0.1, 65_536.0, 1e-8, 2049.0],
+    torch.float64: [0.1, 1e300, 2**24 + 1],
+}
+
+
+@requirement("PUT-01", scattered=False)
+@pytest.mark.parametrize("dtype", LATE_VALUES, ids=str)
+def test_a_late_row_that_does_not_fit_a_smaller_type_comes_back(
+    new_partition: Callable[..., PartitionUnderTest], dtype: torch.dtype
+) -> None:
+    """Planes that choose a type by the first rows of a column meet such a value too late."""
+    columns = {}
+    for n, value in enumerate(LATE_VALUES[dtype]):
+        columns[f"f{n}"] = torch.arange(MANY).remainder(100).to(dtype)
+        columns[f"f{n}"][MANY - 2 - n] = value
+    part = new_partition(fields=list(columns), num_samples=MANY)
+    ids = [f"r{n}" for n in range(MANY)]
+    part.put(ids, **columns)
+    batch = part.get(ids, *columns)
+    for n, (name, column) in enumerate(columns.items()):
+        got, late = leaf_of(batch, name), MANY - 2 - n
+        same = got.dtype is dtype and torch.equal(as_bytes(got), as_bytes(column))
+        expect(
+            same,
+            f"{MANY} rows of {name!r} of {dtype}, {column[late].item()} in row {late}",
+            f"{got.dtype}, {got[late].item()} in that row",
+        )

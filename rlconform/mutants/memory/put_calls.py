@@ -1,0 +1,102 @@
+"""Puts that treat all rows alike, keep the caller's lists, or leave a dtype when they fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import (
+    held,
+    known_rows,
+    memory_mutant,
+    names_of,
+    partition_of,
+    put_mutant,
+    put_samples_mutant,
+    take_back,
+)
+from rlconform.mutants.types import Ids
+
+
+@put_mutant("PUT-11", evidence="has no field")
+def PutCreatesAllRowsIfFirstIsNew(put: MethodCall) -> None:
+    """Creates all rows of a put whose first row is new, so the others lose their fields."""
+    old = {row.sample_id: row.fields for row in known_rows(put)}
+    put()
+    if put.sample_ids[0] not in old:
+        for row in known_rows(put):
+            lost = old.get(row.sample_id, row.fields) - names_of(put.fields)
+            take_back(partition_of(put), row, lost & row.fields)
+
+
+#: Rows in one request.
+REQUEST = 4096
+
+
+@put_samples_mutant("PUT-14", evidence="number of sample_ids on the receipt")
+def ReceiptOfLastRequest(put: MethodCall) -> KVBatchMeta:
+    """Sends a large put as requests of 4,096 rows, and returns the receipt of the last one."""
+    receipt = put()
+    last = (max(0, len(receipt.sample_ids) - 1)) // REQUEST * REQUEST
+    return replace(receipt, sample_ids=receipt.sample_ids[last:])
+
+
+@memory_mutant("CLAIM-02", evidence="put from lists that then changed")
+class PutKeepsCallersList(MemoryClient):
+    """Keeps the caller's list of ids until the next claim, which finds what it names by then."""
+
+    _puts = State(list[tuple[Ids, Ids, str]])
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        self._puts.append((sample_ids, list(sample_ids), partition_id))
+        return receipt
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        for given, before, partition_id in self._puts:
+            if given != before:
+                lost = set(before) - set(given)
+                super().clear_samples(sorted(lost), partition_id)
+        self._puts = []
+        return super().claim_meta(*args, **kwargs)
+
+
+@put_samples_mutant("PUT-16", evidence="holds torch.float32")
+def PutFailedSetsDtype(put: MethodCall) -> KVBatchMeta:
+    """Sets the dtype of a new field before it checks the put, and keeps it when the put fails."""
+    partition = held(put.plane, put.partition_id)
+    leaves = {name: put.fields.get(name) for name in names_of(put.fields)}
+    for name, leaf in leaves.items():
+        if any(name in row.fields for row in partition._rows.values()) or not torch.is_tensor(leaf):
+            continue
+        dtype = put.notes.setdefault((put.partition_id, name), leaf.dtype)
+        if dtype != leaf.dtype:
+            raise ValueError(f"{name!r} holds {dtype}")
+    receipt: KVBatchMeta = put()
+    for name in leaves:
+        put.notes.pop((put.partition_id, name), None)
+    return receipt
+
+
+@put_samples_mutant("PUT-16", evidence="not torch.int64", may_fail="LIFE-07")
+def PutRefusedReplacesDtype(put: MethodCall) -> KVBatchMeta:
+    """Replaces the dtype of a field before it compares it with that of the field's other rows.
+
+    The put is refused, and so is the next one with the dtype that the rows have.
+    """
+    rows = held(put.plane, put.partition_id)._rows.values()
+    for name in names_of(put.fields):
+        leaf, key = put.fields.get(name), (put.partition_id, name)
+        if not torch.is_tensor(leaf):
+            continue
+        before, put.notes[key] = put.notes.get(key, leaf.dtype), leaf.dtype
+        others = [row for row in rows if name in row.fields and row.sample_id not in put.sample_ids]
+        if others and before != leaf.dtype:
+            raise ValueError(f"{name!r} is of {before}, not {leaf.dtype}")
+    receipt: KVBatchMeta = put()
+    return receipt

@@ -1,0 +1,63 @@
+"""Tags that a later task lacks, texts that end too early, and tags of old puts that are dropped."""
+
+from __future__ import annotations
+
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import Tags
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import (
+    engine_mutant,
+    find_rows,
+    held,
+    known_rows,
+    put_mutant,
+)
+from rlconform.mutants.memory.tag import tag_value_mutant
+from rlconform.mutants.types import Claimed, Names, Wait
+
+
+@engine_mutant("TAG-01", evidence="tags for the task 'ref_lp'")
+class TagsQueuedForEachTask(MemoryEngine):
+    """Queues rows and tags for each task, and rows alone for a task that is added while they live.
+
+    The new task gets no tags that were put before its registration.
+    """
+
+    _before = State(dict[tuple[str, str], dict[str, Tags]])  # by partition and task
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        known = set(held(self, partition_id)._tasks)
+        with self._locked():
+            there = {row.sample_id: dict(row.tags) for row in find_rows(self, partition_id)}
+        super().register(partition_id, tasks, group_size)
+        for task in set(tasks) - known if known else ():
+            self._before[partition_id, task] = there
+
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
+        ids, tags = super().claim(partition_id, task, names, rows, wait_s)
+        before = self._before.get((partition_id, task), {})
+        old = [before.get(sample_id, {}).items() for sample_id in ids]
+        return ids, [dict(row.items() - items) for row, items in zip(tags, old, strict=True)]
+
+
+@tag_value_mutant("TAG-01", evidence="to carry the text")
+def TagTextsLoseNulsAtTheirEnd(value: object) -> object:
+    """Stores the texts of a put in a numpy array of texts, which drops NULs at their ends."""
+    return value.rstrip("\0") if isinstance(value, str) else value
+
+
+#: Puts of tags that a plane keeps of each row.
+LOG = 32
+
+
+@put_mutant("TAG-03", evidence="tags of 40 puts")
+def TagsOfOldestPutsDropped(put: MethodCall) -> None:
+    """Keeps the tags of a row as a log of puts, and only the last 32 of them."""
+    put()
+    for row in known_rows(put) if put.tags is not None else ():
+        key = (put.partition_id, row.sample_id)
+        last, count = put.notes.get(key, ({}, 0))
+        number, given = count + 1, put.tags[put.sample_ids.index(row.sample_id)]
+        last = last | dict.fromkeys(given, number)
+        put.notes[key] = last, number
+        row.tags = {k: v for k, v in row.tags.items() if last.get(k, number) > number - LOG}

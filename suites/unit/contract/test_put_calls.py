@@ -1,0 +1,132 @@
+"""PUT-11, 14, 16, CLAIM-02: puts of old and new rows, of many rows, from lists in use, refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from rlconform.certify.assertions.expect import expect, expect_equal, is_rejected, leaning_on
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.large_step import STEP_IDS
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
+    batch_of,
+    expect_ids,
+    expect_unreadable,
+)
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("PUT-11", leans_on=("PUT-12",))
+@pytest.mark.parametrize("first", ["new", "old"])
+def test_a_put_of_old_and_new_rows_keeps_what_the_old_ones_have(
+    part: PartitionUnderTest, first: str
+) -> None:
+    """Planes that create or extend all rows of a put decide by one of them which it is."""
+    old, new = ["old0", "old1"], ["new0", "new1"]
+    part.put_labeled(old, "x", tags=[{"n": n} for n, _ in enumerate(old)])
+    mixed = ["new0", "old1", "new1", "old0"]
+    part.put_labeled(mixed if first == "new" else mixed[::-1], "y")
+    part.expect_labeled(mixed, "y")
+    part.expect_labeled(old, "x", "y")
+    for sample_id in new:
+        expect_unreadable(lambda i=sample_id: part.get([i], "x"), sample_id, "x")
+    both = part.claim("train", ["x", "y"])
+    expect_ids(both, old, "rows that have both fields")
+    with leaning_on("TAG-02"):
+        expect_equal(tags_by_id(both), {i: {"n": n} for n, i in enumerate(old)}, "tags")
+    expect_ids(part.claim("prev_lp", ["y"]), mixed, "rows that have the field of the second put")
+
+
+@requirement("PUT-14")
+def test_the_receipt_of_a_large_put_names_every_row(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    ids = STEP_IDS[5000::-1]
+    part = new_partition(num_samples=len(ids))
+    numbers = torch.arange(len(ids))
+    tags = [{"input_lengths": n} for n, _ in enumerate(ids)]
+    receipt = part.put(ids, tags, x=numbers, y=numbers)
+    named = list(receipt.sample_ids)
+    expect_equal(len(named), len(ids), "number of sample_ids on the receipt")
+    wrong = [n for n, (one, other) in enumerate(zip(named, ids, strict=True)) if one != other]
+    got = f"another at {len(wrong)} places, first {named[wrong[0]]!r}" if wrong else ""
+    expect(not wrong, f"the {len(ids)} ids on the receipt, in the order given", got)
+    expect_equal(sorted(receipt.fields or []), ["x", "y"], "fields on the receipt")
+
+
+def lists_in_use(part: PartitionUnderTest) -> list[dict[str, Any]]:
+    """Put rows of three steps from lists that are filled again; return the tags of each row."""
+    ids: list[str] = []
+    tags: list[dict[str, Any]] = []
+    stored: list[dict[str, Any]] = []
+    for step in range(3):
+        ids[:] = [f"{sample_id}_{step}" for sample_id in IDS]
+        tags[:] = [{"row": sample_id} for sample_id in ids]
+        stored += tags
+        part.note_ids(ids)
+        batch = TensorDict({"x": labeled_column(part.id, ids, "x")}, batch_size=[len(ids)])
+        part.client.put_samples(sample_ids=ids, partition_id=part.id, fields=batch, tags=tags)
+    ids.clear()
+    tags.clear()
+    return stored
+
+
+@requirement("CLAIM-02", leans_on=("TAG-01",))
+def test_rows_that_were_put_from_lists_in_use_are_claimed_once(part: PartitionUnderTest) -> None:
+    """Planes that keep the caller's lists name the rows of its next call instead."""
+    tasks = ["train", "prev_lp"]
+    part.client.register_partition(
+        partition_id=part.id, fields=["x"], num_samples=9, consumer_tasks=tasks
+    )
+    tasks.clear()
+    stored = {tags["row"]: tags for tags in lists_in_use(part)}
+    for task in ("train", "prev_lp"):
+        meta = part.claim(task, batch_size=len(stored))
+        expect_ids(meta, list(stored), f"rows for {task!r}, put from lists that then changed")
+        expect_equal(tags_by_id(meta), stored, "tags put from a list that then changed")
+    part.expect_labeled(list(stored))
+
+
+def put_beside_a_nested_leaf(part: PartitionUnderTest, ids: list[str], column: Any) -> object:
+    """Put the column with a leaf that is none, which planes refuse (PUT-25)."""
+    batch = batch_of({"x": column}, len(ids))
+    batch["y"] = TensorDict({"deep": torch.zeros(len(ids))}, batch_size=[len(ids)])
+    return part.put_batch(ids, batch)
+
+
+#: Puts of a column that fail, if only for another reason than its dtype.
+FAILING: dict[str, Callable[[PartitionUnderTest, list[str], Any], object]] = {
+    "nested_leaf": put_beside_a_nested_leaf,
+    "too_few_rows": lambda part, ids, column: part.put_batch(ids, batch_of({"x": column[:1]}, 1)),
+    "too_few_tags": lambda part, ids, column: part.put(ids, [{"v": 1}], x=column),
+}
+
+
+@requirement("PUT-16")
+@pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
+def test_the_dtype_of_a_put_that_fails_is_not_kept(
+    part: PartitionUnderTest, failing: Callable[[PartitionUnderTest, list[str], Any], object]
+) -> None:
+    """Planes that note the dtypes of a put before they check it refuse what comes after it."""
+    if is_rejected(lambda: failing(part, IDS, torch.ones(3))):  # PUT-15, PUT-25: whether it must be
+        part.put(IDS, x=torch.arange(3))
+        part.expect_rows(IDS, x=list(torch.arange(3)))
+        expect_ids(part.claim("train"), IDS, "rows of the put after the one that failed")
+
+
+@requirement("PUT-16")
+def test_a_dtype_that_was_refused_does_not_replace_that_of_the_rows(
+    part: PartitionUnderTest,
+) -> None:
+    part.put(IDS[:1], x=torch.arange(1))
+    if is_rejected(lambda: part.put(IDS[1:], x=torch.ones(2))):  # PUT-23: whether it may be
+        part.put(IDS[1:], x=torch.arange(1, 3))
+        part.expect_rows(IDS, x=list(torch.arange(3)))

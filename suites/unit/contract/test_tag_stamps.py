@@ -1,0 +1,70 @@
+"""TAG-01, TAG-03: tags of tasks that are added later, of odd texts, and of very many puts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("TAG-01", leans_on=("REG-08", "CLAIM-02"))
+@pytest.mark.parametrize("stamped", ["before", "after"])
+def test_a_task_that_is_added_later_gets_the_tags_that_the_others_get(
+    part: PartitionUnderTest, stamped: str
+) -> None:
+    """Planes that queue rows for each task with their tags have no tags for a new task."""
+    tags = {i: {"weight_version": 1, "row": n} for n, i in enumerate(IDS)}
+    part.put_labeled(IDS, tags=list(tags.values()))
+    tags[IDS[1]] = {"weight_version": 2, "row": 9}
+    if stamped == "before":
+        part.put(IDS[1:2], [tags[IDS[1]]])
+    part.register(tasks=[*TASKS, "ref_lp"])
+    try:
+        part.expect_labeled(IDS)
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - the registration dropped the rows, which REG-08 judges
+        return
+    if stamped == "after":
+        part.put(IDS[1:2], [tags[IDS[1]]])
+    for task in (*TASKS, "ref_lp"):
+        expect_equal(tags_by_id(part.claim(task)), tags, f"tags for the task {task!r}")
+
+
+#: Texts that a plane may cut, strip, decode, or take for a number.
+TEXTS = [
+    "", "\0", "a", "a\0", "a\0b", "\0a", "\n", "a\n", "a\r\n", " a ", "\t", "\ufeffa", "nan",
+    "None", "null", "true", "1", "1.0", "1e3", "0x1f", "-0", "\u00e9", "e\u0301", "\\n", "\\u0041",
+    "%s", "{a}", '"', "'", "🙂", "\x1b", "\x7f", "é" * 10_000, "é" * 9_999 + "e",
+]  # fmt: skip
+
+
+@requirement("TAG-01")
+def test_odd_texts_in_tags_come_back(part: PartitionUnderTest) -> None:
+    ids = [f"r{n}" for n in range(len(TEXTS))]
+    part.put_labeled(ids, tags=[{"text": text} for text in TEXTS])
+    got = tags_by_id(part.claim("train"))
+    for sample_id, text in zip(ids, TEXTS, strict=True):
+        tags = got.get(sample_id)
+        expected = f"{sample_id} to carry the text {shorten(repr(text))}"
+        expect(tags == {"text": text}, expected, shorten(repr(tags)))
+
+
+@requirement("TAG-03")
+def test_tags_of_very_many_puts_are_merged(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    keys = [f"tag_{n}" for n in range(40)]
+    for n, key in enumerate(keys):
+        part.put(IDS, [{key: n + row} for row, _ in enumerate(IDS)])
+    merged = {i: {key: n + row for n, key in enumerate(keys)} for row, i in enumerate(IDS)}
+    got = tags_by_id(part.claim("train"))
+    for sample_id in IDS:
+        lost = sorted(set(keys) - set(got.get(sample_id, {})))
+        expect(not lost, f"tags of {len(keys)} puts on {sample_id}", f"none of {lost}")
+    expect_equal(got, merged, "merged tags")
