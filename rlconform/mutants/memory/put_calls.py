@@ -23,7 +23,7 @@ from rlconform.mutants.memory.helpers import (
 from rlconform.mutants.types import Ids
 
 
-@put_mutant("PUT-11", evidence="has no field")
+@put_mutant("PUT-11", evidence="is not produced for sample 'old0'")
 def PutCreatesAllRowsIfFirstIsNew(put: MethodCall) -> None:
     """Creates all rows of a put whose first row is new, so the others lose their fields."""
     old = {row.sample_id: row.fields for row in known_rows(put)}
