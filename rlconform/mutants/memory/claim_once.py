@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 
 from rlconform.backends.index.row import IndexRow
+from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import UnknownField
+from rlconform.contract import KVBatchMeta, UnknownField
 from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     claim_by_cursor,
@@ -21,6 +23,7 @@ from rlconform.mutants.memory.helpers import (
     give_back,
     held,
     known_rows,
+    memory_mutant,
     names_of,
     partition_of,
     put_mutant,
@@ -168,3 +171,23 @@ def PutRefusedGivesClaimsBack(put: MethodCall) -> None:
                 for task in row.claimed_by:
                     give_back(partition_of(put), [row], task)
         raise
+
+
+@memory_mutant("CLAIM-02", evidence="put from lists that then changed")
+class ClaimByTheCallersLists(MemoryClient):
+    """Keeps the caller's list of ids until the next claim, which finds what it names by then."""
+
+    _puts = State(list[tuple[Ids, Ids, str]])
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        self._puts.append((sample_ids, list(sample_ids), partition_id))
+        return receipt
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        for given, before, partition_id in self._puts:
+            if given != before:
+                lost = set(before) - set(given)
+                super().clear_samples(sorted(lost), partition_id)
+        self._puts = []
+        return super().claim_meta(*args, **kwargs)

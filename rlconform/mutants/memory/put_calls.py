@@ -1,29 +1,25 @@
-"""Puts that treat all rows alike, keep the caller's lists, or leave a dtype when they fail."""
+"""Puts that treat all rows alike, return a part of the receipt, or leave a dtype when they fail."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.helpers import (
     held,
     known_rows,
-    memory_mutant,
     names_of,
     partition_of,
     put_mutant,
     put_samples_mutant,
     take_back,
 )
-from rlconform.mutants.types import Ids
 
 
-@put_mutant("PUT-11", evidence="has no field")
+@put_mutant("PUT-11", evidence="is not produced for sample 'old0'")
 def PutCreatesAllRowsIfFirstIsNew(put: MethodCall) -> None:
     """Creates all rows of a put whose first row is new, so the others lose their fields."""
     old = {row.sample_id: row.fields for row in known_rows(put)}
@@ -44,26 +40,6 @@ def ReceiptOfLastRequest(put: MethodCall) -> KVBatchMeta:
     receipt = put()
     last = (max(0, len(receipt.sample_ids) - 1)) // REQUEST * REQUEST
     return replace(receipt, sample_ids=receipt.sample_ids[last:])
-
-
-@memory_mutant("CLAIM-02", evidence="put from lists that then changed")
-class PutKeepsCallersList(MemoryClient):
-    """Keeps the caller's list of ids until the next claim, which finds what it names by then."""
-
-    _puts = State(list[tuple[Ids, Ids, str]])
-
-    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
-        self._puts.append((sample_ids, list(sample_ids), partition_id))
-        return receipt
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        for given, before, partition_id in self._puts:
-            if given != before:
-                lost = set(before) - set(given)
-                super().clear_samples(sorted(lost), partition_id)
-        self._puts = []
-        return super().claim_meta(*args, **kwargs)
 
 
 @put_samples_mutant("PUT-16", evidence="holds torch.float32")

@@ -6,9 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import expect, expect_equal, is_rejected
 from rlconform.certify.plugin.markers import requirement
@@ -16,7 +18,9 @@ from rlconform.certify.scenarios.consumers import (
     claim_until_done,
     expect_once,
 )
+from rlconform.certify.scenarios.labeled_rows import labeled_column
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.registrations import TASKS_REGISTERED_AGAIN
 from rlconform.certify.threads import BackgroundCall, run_concurrently
@@ -171,3 +175,36 @@ def test_no_claim_changes_hands_when_a_partition_is_registered_again(
     got = sorted(part.claim_all("prev_lp"))
     # REG-08 judges whether the rows are still there.
     expect(got in ([], sorted(IDS)), f"all rows for a task that had claimed none: {IDS}", got)
+
+
+def lists_in_use(part: PartitionUnderTest) -> list[dict[str, Any]]:
+    """Put rows of three steps from lists that are filled again; return the tags of each row."""
+    ids: list[str] = []
+    tags: list[dict[str, Any]] = []
+    stored: list[dict[str, Any]] = []
+    for step in range(3):
+        ids[:] = [f"{sample_id}_{step}" for sample_id in IDS]
+        tags[:] = [{"row": sample_id} for sample_id in ids]
+        stored += tags
+        part.note_ids(ids)
+        batch = TensorDict({"x": labeled_column(part.id, ids, "x")}, batch_size=[len(ids)])
+        part.client.put_samples(sample_ids=ids, partition_id=part.id, fields=batch, tags=tags)
+    ids.clear()
+    tags.clear()
+    return stored
+
+
+@requirement("CLAIM-02", leans_on=("TAG-01",))
+def test_rows_that_were_put_from_lists_in_use_are_claimed_once(part: PartitionUnderTest) -> None:
+    """Planes that keep the caller's lists name the rows of its next call instead."""
+    tasks = ["train", "prev_lp"]
+    part.client.register_partition(
+        partition_id=part.id, fields=["x"], num_samples=9, consumer_tasks=tasks
+    )
+    tasks.clear()
+    stored = {tags["row"]: tags for tags in lists_in_use(part)}
+    for task in ("train", "prev_lp"):
+        meta = part.claim(task, batch_size=len(stored))
+        expect_ids(meta, list(stored), f"rows for {task!r}, put from lists that then changed")
+        expect_equal(tags_by_id(meta), stored, "tags put from a list that then changed")
+    part.expect_labeled(list(stored))

@@ -1,4 +1,4 @@
-"""PUT-11, 14, 16, CLAIM-02: puts of old and new rows, of many rows, from lists in use, refused."""
+"""PUT-11, 14, 16: puts of old and new rows, of very many rows, and puts that fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import expect, expect_equal, is_rejected, leaning_on
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import labeled_column
 from rlconform.certify.scenarios.large_step import STEP_IDS
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import (
@@ -60,39 +59,6 @@ def test_the_receipt_of_a_large_put_names_every_row(
     got = f"another at {len(wrong)} places, first {named[wrong[0]]!r}" if wrong else ""
     expect(not wrong, f"the {len(ids)} ids on the receipt, in the order given", got)
     expect_equal(sorted(receipt.fields or []), ["x", "y"], "fields on the receipt")
-
-
-def lists_in_use(part: PartitionUnderTest) -> list[dict[str, Any]]:
-    """Put rows of three steps from lists that are filled again; return the tags of each row."""
-    ids: list[str] = []
-    tags: list[dict[str, Any]] = []
-    stored: list[dict[str, Any]] = []
-    for step in range(3):
-        ids[:] = [f"{sample_id}_{step}" for sample_id in IDS]
-        tags[:] = [{"row": sample_id} for sample_id in ids]
-        stored += tags
-        part.note_ids(ids)
-        batch = TensorDict({"x": labeled_column(part.id, ids, "x")}, batch_size=[len(ids)])
-        part.client.put_samples(sample_ids=ids, partition_id=part.id, fields=batch, tags=tags)
-    ids.clear()
-    tags.clear()
-    return stored
-
-
-@requirement("CLAIM-02", leans_on=("TAG-01",))
-def test_rows_that_were_put_from_lists_in_use_are_claimed_once(part: PartitionUnderTest) -> None:
-    """Planes that keep the caller's lists name the rows of its next call instead."""
-    tasks = ["train", "prev_lp"]
-    part.client.register_partition(
-        partition_id=part.id, fields=["x"], num_samples=9, consumer_tasks=tasks
-    )
-    tasks.clear()
-    stored = {tags["row"]: tags for tags in lists_in_use(part)}
-    for task in ("train", "prev_lp"):
-        meta = part.claim(task, batch_size=len(stored))
-        expect_ids(meta, list(stored), f"rows for {task!r}, put from lists that then changed")
-        expect_equal(tags_by_id(meta), stored, "tags put from a list that then changed")
-    part.expect_labeled(list(stored))
 
 
 def put_beside_a_nested_leaf(part: PartitionUnderTest, ids: list[str], column: Any) -> object:
