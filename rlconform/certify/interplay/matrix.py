@@ -82,8 +82,13 @@ class InterplayMatrix:
             or self._plane_seconds > PLANE_SHARE * self._check_s
         )
 
-    def failure_of(self, requirement: str, processes: Processes) -> InterplayFailure | None:
-        """Return the smallest scenario that breaks a requirement; None if none does."""
+    def failure_of(
+        self, requirement: str, processes: Processes, enough: str | None = None
+    ) -> InterplayFailure | None:
+        """Return the smallest scenario that breaks a requirement; None if none does.
+
+        A scenario whose failure contains the text ``enough`` is not made smaller.
+        """
         while requirement not in self._failures and self._works and not self._late:
             batch = next(self._batches, None)
             if batch is None:
@@ -95,6 +100,8 @@ class InterplayMatrix:
             self._plane_seconds += processes.recording.plane_seconds - spent
         found = self._failures.get(requirement)
         if found is None or not self._works:
+            return found
+        if enough is not None and enough in found.report.text:
             return found
         return _smaller(found, requirement, processes, self._objects)
 

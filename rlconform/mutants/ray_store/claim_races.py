@@ -80,9 +80,14 @@ def _cursors(partition_id: str, tasks: Names) -> list[str]:
     return [f"{partition_id}/{task}" for task in tasks]
 
 
+#: Messages between the two steps of a counter. On a busy machine the calls of two processes seldom
+#: fall into the time of a single one.
+MESSAGES = 5
+
+
 @controller_mutant("STAT-01", evidence="-status")
 class StatusCountersUpdatedInTwoSteps(Controller):
-    """Reads a counter of put or claimed rows, and writes it back in a second step.
+    """Reads a counter of put or claimed rows, and writes it back some messages later.
 
     When two calls update a counter at the same time, one update is lost and the status is wrong
     (TQ-08).
@@ -126,5 +131,6 @@ class StatusCountersUpdatedInTwoSteps(Controller):
             self._missed[name] += rows
         elif rows:
             self._counting.add(name)
-            await second_message()
+            for _ in range(MESSAGES):
+                await second_message()
             self._counting.discard(name)

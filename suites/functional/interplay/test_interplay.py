@@ -16,6 +16,7 @@ from rlconform.certify.interplay.matrix import InterplayMatrix
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.scenario import GUEST
 from rlconform.certify.plugin.check_result import RECORDING
+from rlconform.certify.plugin.enough_shown import enough_of
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording, RecordingClient
@@ -69,7 +70,8 @@ def check_interplay(
                 check_s=request.config.getoption("--rlconform-check-timeout") or PATIENCE_S,
             ),
         )
-        failure = matrix.failure_of(mark.args[0], processes)
+        enough = enough_of(request.config).get(mark.args[0])
+        failure = matrix.failure_of(mark.args[0], processes, enough)
         if matrix.cut_short:
             text = f"time for {matrix.judged} scenarios only"
             warnings.warn(text, FewerExamples, stacklevel=2)
