@@ -93,7 +93,7 @@ def GetColumnsFromRoundedPlaces(read: MethodCall) -> TensorDict:
 
 
 #: Values of a column by which a plane chooses its type.
-FIRST = 4096
+FIRST = 1024
 
 #: Types with fewer bytes, the smallest first.
 SMALLER = {
