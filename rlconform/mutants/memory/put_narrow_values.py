@@ -117,7 +117,7 @@ def _packed_by_first(leaf: Tensor) -> Tensor:
 
 @put_samples_mutant("PUT-01", evidence="in that row")
 def PutNumbersPackedByFirstPage(put: MethodCall) -> KVBatchMeta:
-    """Packs columns of numbers to the smallest type that holds their first 4,096 rows.
+    """Packs columns of numbers to the smallest type that holds their first 1,024 rows.
 
     A value of a later row that does not fit comes back as another one.
     """
