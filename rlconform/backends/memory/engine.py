@@ -44,12 +44,6 @@ _OPEN: list[MemoryPlane] = []  # the planes of this process, the newest last
 _LOCK = threading.Lock()
 
 
-def open_planes() -> int:
-    """Return how many planes are open in this process."""
-    with _LOCK:
-        return len(_OPEN)
-
-
 class MemoryEngine:
     """An engine whose ``owner`` starts a plane of at most ``capacity`` rows (None: no limit).
 
