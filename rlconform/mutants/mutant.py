@@ -35,6 +35,8 @@ class Mutant(Target):
         chance: Whether a check may miss the defect, because it shows only in a race.
         scattered: Whether only unit checks kill it, when several processes make their calls.
         interplay: Whether the scenarios of ``functional/interplay`` must kill it.
+        seed: The seed of the checks when they must kill it. Scenarios of processes run in an order
+            that depends on it: with this one an early scenario shows the defect.
         several_hosts: Whether it is right on one host, and only a Ray of several hosts shows it.
         rationale: The mutant's docstring: what the plane does wrong, with incident ids.
     """
@@ -46,6 +48,7 @@ class Mutant(Target):
     chance: bool = False
     scattered: bool = False
     interplay: bool = False
+    seed: int = 0
     several_hosts: bool = False
     rationale: str = ""
 
@@ -64,6 +67,7 @@ def mutant(
     chance: bool = False,
     scattered: bool = False,
     interplay: bool = False,
+    seed: int = 0,
     several_hosts: bool = False,
     timeouts: Timeouts | None = None,
     level: Level | None = None,
@@ -96,6 +100,7 @@ def mutant(
             chance=chance,
             scattered=scattered,
             interplay=interplay,
+            seed=seed,
             several_hosts=several_hosts,
             rationale=inspect.getdoc(opens) or "",
         )

@@ -146,6 +146,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
         select=SCATTERED if mutant.scattered else "",
         checks=short,
         requirements=mutant.fails,
+        seed=mutant.seed,
         races=False,
         max_hangs=0,
         spread=mutant.several_hosts,

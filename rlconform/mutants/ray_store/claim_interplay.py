@@ -19,6 +19,7 @@ from rlconform.mutants.types import Ids
     evidence="the blocked claim to come back within",
     plane=NoticesOwnPuts,
     interplay=True,
+    seed=1,
 )
 def ClaimWakesByNewRowsOnly(claim: MethodCall) -> KVBatchMeta:
     """Wakes a blocked claim on puts of the same process, and on new rows of another process.
@@ -42,7 +43,7 @@ def ClaimWakesByNewRowsOnly(claim: MethodCall) -> KVBatchMeta:
     return claim(timeout_s=0.0)
 
 
-@interplay_mutant("CLEAR-04", evidence="claim", may_fail="CLAIM-02 CLAIM-15 REG-03")
+@interplay_mutant("CLEAR-04", evidence="claim", may_fail="CLAIM-02 CLAIM-15 REG-03", seed=4)
 class RowsServedOnce(RayStoreClient):
     """Leaves rows out of a claim that the process has already got for the task.
 
@@ -65,7 +66,7 @@ class RowsServedOnce(RayStoreClient):
                 del self._served[key]
 
 
-@interplay_mutant("STAT-02", evidence="status", may_fail="STAT-01 STAT-03 CLEAR-04 REG-03")
+@interplay_mutant("STAT-02", evidence="status", may_fail="STAT-01 STAT-03 CLEAR-04 REG-03", seed=3)
 class StatusSkipsRowsClaimedHere(RayStoreClient):
     """Answers True without asking if the process has claimed every row that now exists.
 
@@ -94,7 +95,7 @@ class StatusSkipsRowsClaimedHere(RayStoreClient):
                 claimed.difference_update(list(claimed) if sample_ids is None else sample_ids)
 
 
-@interplay_mutant("CLAIM-02", evidence="claim", may_fail="CLAIM-15")
+@interplay_mutant("CLAIM-02", evidence="claim", may_fail="CLAIM-15", seed=10)
 class IncompleteGroupRemembered(RayStoreClient):
     """Leaves rows out of a claim whose group was incomplete at the process's last empty claim.
 

@@ -53,7 +53,7 @@ class ClaimReadsRowsAhead(RayStoreClient):
         super().clear_samples(*args, **kwargs)
 
 
-@interplay_mutant("GET-10", evidence="not produced")
+@interplay_mutant("GET-10", evidence="not produced", seed=76)
 class UnproducedFieldRemembered(RayStoreClient):
     """Remembers that a partition lacks a field, until the same process puts the field."""
 
@@ -78,7 +78,7 @@ class UnproducedFieldRemembered(RayStoreClient):
         return receipt
 
 
-@interplay_mutant("GET-10", evidence="row")
+@interplay_mutant("GET-10", evidence="row", seed=4)
 class ObjectsFetchedByMetaKept(RayStoreClient):
     """Keeps the object columns that ``get_data`` has read, until the process clears rows."""
 
@@ -132,7 +132,7 @@ def _bytes_of(leaf: Any) -> int:
     return sum(row.numel() * row.element_size() for row in rows_of(leaf))
 
 
-@interplay_mutant("GET-01", evidence="row", may_fail="GET-10")
+@interplay_mutant("GET-01", evidence="row", may_fail="GET-10", seed=3)
 class ReaderKeepsWritersOrder(RayStoreClient):
     """Looks up once in which order a batch was put, and reads by these positions ever after.
 

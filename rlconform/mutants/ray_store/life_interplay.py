@@ -30,7 +30,7 @@ class SharesNotes(RayStoreClient):
         return json.dumps([self._connection._controller._actor_id.hex(), *key])
 
 
-@interplay_mutant("LIFE-02", evidence="not produced")
+@interplay_mutant("LIFE-02", evidence="not produced", seed=1)
 class CloseDropsWriteBacks(SharesNotes):
     """Drops the columns, when a client closes, that it has written to rows of other processes."""
 
@@ -63,7 +63,7 @@ class CloseDropsWriteBacks(SharesNotes):
         super().close()
 
 
-@interplay_mutant("LIFE-06", evidence="of torch")
+@interplay_mutant("LIFE-06", evidence="of torch", seed=5)
 class LateClientReadsDefaultDtype(SharesNotes):
     """Reads 16-bit floats as 32-bit ones from partitions registered before the client attached.
 
@@ -86,7 +86,7 @@ class LateClientReadsDefaultDtype(SharesNotes):
         return batch
 
 
-@interplay_mutant("CLEAR-03", evidence="as some are cleared", may_fail="CLAIM-10")
+@interplay_mutant("CLEAR-03", evidence="as some are cleared", may_fail="CLAIM-10", seed=67)
 class ClearAllSparesRowsHeldElsewhere(SharesNotes):
     """Leaves rows out of a clear of all that another process has claimed and may still read."""
 
@@ -111,7 +111,7 @@ class ClearAllSparesRowsHeldElsewhere(SharesNotes):
         return holder not in {None, process_id()}
 
 
-@interplay_mutant("CLEAR-01", evidence="as some are cleared", may_fail="GET-06 CLAIM-10")
+@interplay_mutant("CLEAR-01", evidence="as some are cleared", may_fail="GET-06 CLAIM-10", seed=4)
 class RefusedReadPinsRows(SharesNotes):
     """Leaves the rows pinned that a refused read had found before it met one that is unknown.
 

@@ -15,7 +15,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column
 
 
-@interplay_mutant("REG-03", evidence="no task")
+@interplay_mutant("REG-03", evidence="no task", seed=6)
 class TasksKnownFromFirstClaim(RayStoreClient):
     """Fetches a partition's tasks at its first claim, and refuses all other tasks from then on."""
 
@@ -36,7 +36,7 @@ class TasksKnownFromFirstClaim(RayStoreClient):
         self._tasks.pop(partition_id, None)
 
 
-@interplay_mutant("GET-10", evidence="of torch", may_fail="PUT-13")
+@interplay_mutant("GET-10", evidence="of torch", may_fail="PUT-13", seed=101)
 class WriterCastsToItsFirstDtype(RayStoreClient):
     """Casts a column to the dtype that the process put before, if another process changed it since.
 

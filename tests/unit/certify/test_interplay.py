@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, product
 from random import Random
 from typing import get_args
@@ -10,10 +11,12 @@ from typing import get_args
 import pytest
 
 from rlconform._resources import resource_dir
+from rlconform.certify.interplay import matrix
 from rlconform.certify.interplay.attribution import Circumstances, Kind, requirement_of
 from rlconform.certify.interplay.changes import CHANGES_MADE
 from rlconform.certify.interplay.covering import covering
-from rlconform.certify.interplay.matrix import BATCH, SCENARIOS, planned
+from rlconform.certify.interplay.matrix import BATCH, SCENARIOS, InterplayFailure, planned
+from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.row_versions import DTYPES, IDS, LABELS, NUMBERS, RowVersions
 from rlconform.certify.interplay.scenario import (
     CHANGES,
@@ -25,9 +28,12 @@ from rlconform.certify.interplay.scenario import (
     WAKING,
     InterplayScenario,
 )
-from rlconform.certify.interplay.scenario_run import in_batches
+from rlconform.certify.interplay.scenario_run import ScenarioBatch, in_batches
 from rlconform.certify.interplay.shared_model import SharedModel
+from rlconform.certify.properties.excerpt import FailureReport
+from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.contract import Timeouts
 
 SUITE = "functional/interplay/test_interplay.py"
 PLAIN = InterplayScenario(
@@ -235,3 +241,22 @@ def test_values_of_rows_and_puts_are_distinct_in_every_dtype(dtype: int) -> None
             for row in values.column("p", IDS, name, version).unbind()
         ]
         assert len({str(one) for one in shown}) == len(IDS) * len(versions)
+
+
+# -- when a scenario is made smaller -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("enough", "smaller"), [(None, True), ("rows claimed", False), ("another text", True)]
+)
+def test_a_scenario_that_says_enough_is_not_made_smaller(
+    monkeypatch: pytest.MonkeyPatch, enough: str | None, smaller: bool
+) -> None:
+    said = FailureReport.of(AssertionError("expected rows claimed; got none"), Recording())
+    found = InterplayFailure(ScenarioBatch((PLAIN,), at_once=True), PLAIN, said)
+    least = replace(found, scenario=replace(PLAIN, layout="dense"))
+    monkeypatch.setattr(matrix, "_smaller", lambda *_: least)
+    tried = matrix.InterplayMatrix(0, 1.0, groups=False, objects=False, check_s=1.0)
+    tried._failures["CLAIM-02"] = found
+    processes = Processes([], Timeouts(), lambda: None)
+    assert tried.failure_of("CLAIM-02", processes, enough) is (least if smaller else found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.results import RunRecord
 from rlconform.mutants.memory.get import DropsUnknownIds
+from rlconform.mutants.registry import all_mutants
 from rlconform.selftest import trial
 
 
@@ -45,6 +47,21 @@ def test_a_trial_of_a_mutant_says_what_is_enough(
     assert [options.enough for options in asked] == [{"GET-04": evidence, "GET-06": ""}]
     assert evidence
     assert not asked[0].scripts
+
+
+def test_a_mutant_is_tried_with_its_own_seed(
+    asked: list[CertifyOptions], fork_server: ForkServer
+) -> None:
+    trial.try_declared("m", replace(DropsUnknownIds, seed=7), fork_server)
+    trial.try_declared("m", DropsUnknownIds, fork_server)
+    trial.try_once("m", fork_server, "unit", 0.0)
+    assert [options.seed for options in asked] == [7, 0, 0]
+
+
+def test_only_scenarios_run_in_an_order_that_a_seed_decides() -> None:
+    seeded = [mutant for _, mutant in all_mutants().values() if mutant.seed]
+    assert seeded
+    assert all(mutant.interplay for mutant in seeded)
 
 
 def test_right_planes_races_and_whole_runs_make_every_check(
