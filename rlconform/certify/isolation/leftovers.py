@@ -117,9 +117,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
     laid out the new one. Threads of the kernel have none.
     """
     environment: dict[str, str] = process.environ()
-    while (
-        not environment and process.ppid() != _KTHREADD and _young_for(process) and _runs(process)
-    ):
+    while not environment and _may_load(process):
         time.sleep(_LOOK_S)
         environment = process.environ()
     return environment
