@@ -48,6 +48,10 @@ class CheckInFlight:
         seconds = time.monotonic() - self.began
         # not a check that took too long, whose calls all returned
         by_call = outcome is Outcome.CRASH or "did not return" in evidence
+        script = plain = ""
+        if options.scripts:
+            script = render_script(origin, evidence, calls)
+            plain = plain_script(origin, evidence, calls, None, lost=by_call)
         return CheckResult(
             check.id,
             check.requirement,
@@ -58,9 +62,7 @@ class CheckInFlight:
             stacks=stacks,
             seconds=seconds,
             plane_seconds=seconds,
-            reproducer=render_script(origin, evidence, calls) if options.scripts else "",
-            plain_script=plain_script(origin, evidence, calls, None, lost=by_call)
-            if options.scripts
-            else "",
+            reproducer=script,
+            plain_script=plain,
             at_once=any(call.concurrent for call in calls),
         )
