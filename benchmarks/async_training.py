@@ -19,6 +19,7 @@ from typing import Annotated
 
 import typer
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from rlconform.backends.ray_runtime import ensure_ray
 from rlconform.certify.target import open_target
@@ -50,6 +51,9 @@ UNPAUSED = ("async_rl.max_inflight_prompts=1", "async_rl.in_flight_weight_update
 WARM_UP = 4
 SYNC, ASYNC = "tiny_llama_copy", "tiny_llama_copy_async"
 LEARNING_PLANES = ("ray_store", "transfer_queue/simple")
+
+#: Keeps labels away from the edge of a plot.
+_PADDED = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
 
 Spans = list[tuple[str, float, float]]
 Metrics = list[dict[str, float]]
@@ -139,7 +143,8 @@ def _median(metrics: Metrics, name: str) -> float:
 
 def draw_busy(spans: dict[str, Spans]) -> Figure:
     """Plot when generation, training and weight sync were busy, over four steps of each trainer."""
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    figure = Figure(figsize=(8, 4), layout=_PADDED)
+    figure.suptitle("What is busy during four steps")
     colours = {"generation": "C0", "training": "C1", "weight sync": "C2"}
     for axes, (name, all_spans) in zip(
         figure.subplots(2, 1, sharex=True), spans.items(), strict=True
@@ -165,7 +170,8 @@ def draw_busy(spans: dict[str, Spans]) -> Figure:
 
 def draw_curves(learned: dict[str, list[float]]) -> Figure:
     """Plot the mean reward of each step, one panel per plane."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(9, 4), layout=_PADDED)
+    figure.suptitle("Learning to copy, by staleness of the samples")
     for axes, plane in zip(figure.subplots(1, 2, sharey=True), LEARNING_PLANES, strict=True):
         for name, rewards in learned.items():
             if name.startswith(plane):
@@ -173,7 +179,8 @@ def draw_curves(learned: dict[str, list[float]]) -> Figure:
                 # staleness 0 lies on it, step by step
                 wide = {"linewidth": 5, "alpha": 0.3} if label == "synchronous" else {}
                 axes.plot(range(1, len(rewards) + 1), rewards, label=label, **wide)
-        axes.set(xlabel="step", title=plane, ylim=(0, 1.02))
+        axes.set(xlabel="step", ylim=(0, 1.02))
+        axes.set_title(plane, fontsize=9)
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("mean reward")
     figure.axes[0].legend(frameon=False, fontsize=8)

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from torch import Tensor
 
 from rlconform.backends.ray_runtime import ensure_ray
@@ -171,7 +172,8 @@ def compare(name: str, rows: Rows, weights: Weights) -> Comparison:
 
 def draw(comparisons: list[Comparison]) -> Figure:
     """Draw for each comparison the share of tokens whose logprob differs by more than x."""
-    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    figure = Figure(figsize=(10, 3.8), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
+    figure.suptitle("Generation and training: tokens whose logprob differs by more than x")
     for axes, one in zip(
         figure.subplots(1, len(comparisons), sharey=True), comparisons, strict=True
     ):
@@ -183,11 +185,9 @@ def draw(comparisons: list[Comparison]) -> Figure:
             last = torch.tensor(float(len(ordered)))
             places = torch.logspace(0, float(last.log10()), 200).long().unique() - 1
             axes.plot(ordered[places], (places + 1) / last, style, label=label)
-        axes.axvline(TOLERANCE, color="grey", linewidth=0.8)
-        axes.set(
-            xscale="log", yscale="log", title=one.name, xlabel="difference of the logprob",
-            xlim=(1e-4, 10),
-        )  # fmt: skip
+        axes.axvline(TOLERANCE, color="grey", linewidth=0.8, label=f"tolerance, {TOLERANCE}")
+        axes.set(xscale="log", yscale="log", xlabel="difference of the logprob", xlim=(1e-4, 10))
+        axes.set_title(one.name, fontsize=9)
         axes.grid(alpha=0.3)
     first, *_ = figure.axes
     first.set_ylabel("share of tokens with more")
