@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import Listener, Runner
 from rlconform.certify.options import CertifyOptions
+from rlconform.certify.report.json_report import suite_digest
 from rlconform.certify.report.judge import judge
 from rlconform.certify.report.verdict import Certificate
 from rlconform.certify.report.waivers import Waiver
@@ -36,6 +37,7 @@ def certify(
         PlaneDidNotStart: The plane can't be opened, or pytest can't use the options.
         KeyboardInterrupt: The user interrupts the run before the first check.
     """
+    suite_digest()  # of the checks as they are now: they may be edited during a long run
     run = Runner(options, listener, fork_server, on_end).certify()
     level = run.target["level"]
     if not any(row.published and row.profile == level for row in load_requirements().values()):

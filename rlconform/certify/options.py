@@ -14,6 +14,7 @@ from rlconform.contract import Level
 CHECKS = (
     "unit/contract",
     "unit/properties",
+    "unit/interplay",
     "functional/contract",
     "functional/concurrency",
     "functional/interplay",

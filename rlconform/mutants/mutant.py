@@ -34,9 +34,9 @@ class Mutant(Target):
             mutant counts as killed for another reason.
         chance: Whether a check may miss the defect, because it shows only in a race.
         scattered: Whether only unit checks kill it, when several processes make their calls.
-        interplay: Whether the scenarios of ``functional/interplay`` must kill it.
-        seed: The seed of the checks when they must kill it. Scenarios of processes run in an order
-            that depends on it: with this one an early scenario shows the defect.
+        interplay: Whether the scenarios of its level must kill it.
+        seed: The seed of the checks when they must kill it. Scenarios run in an order that depends
+            on it: with this one an early scenario shows the defect.
         several_hosts: Whether it is right on one host, and only a Ray of several hosts shows it.
         rationale: The mutant's docstring: what the plane does wrong, with incident ids.
     """

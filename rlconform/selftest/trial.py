@@ -33,8 +33,11 @@ SHORT: Mapping[Level, tuple[str, ...]] = {
     "functional": ("functional/contract", "functional/concurrency"),
     "durability": ("durability/contract",),
 }
-#: Folder of the scenarios of several processes, all of which run if one requirement is asked for.
-INTERPLAY = ("functional/interplay",)
+#: Folders of the scenarios, all of which run if one requirement is asked for.
+INTERPLAY: Mapping[Level, tuple[str, ...]] = {
+    "unit": ("unit/interplay",),
+    "functional": ("functional/interplay",),
+}
 #: Folder of the checks that show a defect of several hosts: each process fails at once.
 SEVERAL_HOSTS = ("functional/contract",)
 #: Seconds that a check of scenarios may take: with as many trials at once as a self-test has jobs,
@@ -113,9 +116,9 @@ def try_once(
     ``effort`` is the share of the generated examples. Without
     ``requirements``, the checks of all requirements run. With ``scattered``, several processes make
     the calls of the short checks of one process, and no other checks run. With ``interplay``, the
-    scenarios of several processes run beside the short checks.
+    scenarios of the level run beside the short checks.
     """
-    short = SHORT["unit" if scattered else level] + (INTERPLAY if interplay else ())
+    short = SHORT["unit" if scattered else level] + (INTERPLAY[level] if interplay else ())
     options = CertifyOptions(
         spec,
         select=SCATTERED if scattered else "",
@@ -137,7 +140,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
     """
     folders = SHORT
     if mutant.interplay:
-        folders = {"functional": INTERPLAY}
+        folders = INTERPLAY
     elif mutant.several_hosts:
         folders = {"functional": SEVERAL_HOSTS}
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, folders)})

@@ -9,7 +9,7 @@ from benchmarks.certificates import FOLDER, pack, page_of
 from rlconform.certify.report.verify import verify_report
 
 #: The planes of several processes, which level durability asks for.
-PLANES = ["ray_store", "simple"]
+PLANES = ["ray_store", "simple", "mooncake_cpu"]
 
 
 def unpacked(archive: Path, folder: Path) -> Path:

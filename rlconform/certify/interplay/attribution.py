@@ -52,13 +52,15 @@ AFTER: dict[Change, str] = {
     "refused_read": "LIFE-07",
     "refused_claim": "LIFE-07",
     "refused_registration": "LIFE-07",
+    "complete_group": "PUT-16",
 }
 _REWRITES: tuple[Change, ...] = (
     "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
-    "overwrite_large", "change_dtype", "put_column",
+    "overwrite_large", "change_dtype", "correct_dtype", "put_column",
 )  # fmt: skip
 AFTER_SOME: dict[tuple[Change, Kind], str] = {
     ("change_dtype", "rows"): "PUT-13",
+    ("correct_dtype", "rows"): "PUT-13",
     ("clear_own", "cleared"): "CLEAR-03",
     ("clear_some", "rows"): "CLEAR-01",
     ("clear_some", "lost"): "CLEAR-01",
@@ -70,13 +72,16 @@ AFTER_SOME: dict[tuple[Change, Kind], str] = {
 RAISED: dict[Change, str] = {
     **dict.fromkeys(_REWRITES, "PUT-13"),
     "put_column": "PUT-11",
-    **dict.fromkeys(("tag", "tag_again", "tag_lengths"), "PUT-17"),
+    **dict.fromkeys(("tag", "tag_again", "tag_lengths", "tag_some", "tag_new"), "PUT-17"),
     "clear_some": "CLEAR-01",
     "clear_all": "CLEAR-01",
     "clear_own": "CLEAR-03",
     "claim": "CLAIM-02",
     "claim_other_task": "CLAIM-02",
+    "claim_few": "CLAIM-02",
 }
+#: What one process breaks where several would break a requirement of theirs.
+ALONE = {"GET-10": "PUT-13", "STAT-02": "STAT-01"}
 
 
 @dataclass
@@ -89,6 +94,7 @@ class Circumstances:
             only in REG-08 to keep.
         others_left: A process cleared all its rows beside those of others, see CLEAR-08.
         late, left: The last looker attached late; a client was closed.
+        alone: One process does everything.
     """
 
     change: Change | None = None
@@ -96,10 +102,16 @@ class Circumstances:
     others_left: bool = False
     late: bool = False
     left: bool = False
+    alone: bool = False
 
 
 def requirement_of(kind: Kind, now: Circumstances) -> str:
     """Return the id of the requirement that a wrong answer of this kind breaks."""
+    broken = _broken(kind, now)
+    return ALONE.get(broken, broken) if now.alone else broken
+
+
+def _broken(kind: Kind, now: Circumstances) -> str:
     change = now.change
     if now.registered_again:
         return "REG-08"

@@ -16,6 +16,7 @@ from rlconform.certify.interplay.row_versions import (
     LATER,
     MORE,
     NUMBERS,
+    OBJECTS,
     ROWS,
     WIDE,
 )
@@ -50,8 +51,36 @@ def _change_dtype(part: SharedPartition, process: int) -> None:
     part.put(process, part.live() or list(ROWS), [NUMBERS] if part.live() else part.fields)
 
 
+def _try_other_dtype(part: SharedPartition, process: int, ids: list[str]) -> bool:
+    """Put numbers of another dtype to some rows; return whether the plane accepts them.
+
+    A plane may keep such a mixed column exactly, or refuse it, which must leave nothing behind.
+    If it accepts them, they may be all that it has of the column: later puts have this dtype too.
+    """
+    part.values.dtype += 1
+    try:
+        part.put(process, ids, [NUMBERS])
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may raise anything
+        part.values.dtype -= 1
+        return False
+    return True
+
+
+def _correct_dtype(part: SharedPartition, process: int) -> None:
+    """Put numbers of another dtype to some rows; if the plane refuses, put those of the right one.
+
+    The second put has the same ids and field: a plane may take it for the first one.
+    """
+    ids = part.live()[:2]
+    if ids and not _try_other_dtype(part, process, ids):
+        part.put(process, ids, [NUMBERS])
+
+
 def _put_rows(part: SharedPartition, process: int) -> None:
-    new = [i for i in IDS if i not in part.model.rows]
+    live = part.live()
+    new = [i for i in IDS if i not in live]
     part.put(process, new or ROWS, part.fields, ["m"])
 
 
@@ -70,6 +99,33 @@ def _tag(key: str) -> _Make:
             part.put(process, part.live(), keys=[key])
 
     return make
+
+
+def _tag_some(part: SharedPartition, process: int) -> None:
+    """Tag all rows but the first."""
+    if ids := part.live()[1:]:
+        part.put(process, ids, keys=["m"])
+
+
+def _tag_new(part: SharedPartition, process: int) -> None:
+    """Tag a row, and with the same put one that has no values yet."""
+    part.put(process, [*part.live()[:1], MORE[0]], keys=["n"])
+
+
+def _complete_group(part: SharedPartition, process: int) -> None:
+    """Put the last row of the second group, at first in a put that the plane may refuse."""
+    if ROWS[0] in part.live():
+        _try_other_dtype(part, process, [ROWS[0], ROWS[-1]])
+    claim_ready(part, process, part.tasks[0])
+    if ROWS[-1] not in part.live():
+        part.put(process, ROWS[-1:], part.fields, ["m"])
+
+
+def _read_twice(part: SharedPartition, process: int) -> None:
+    """Read all fields of all rows forwards and backwards."""
+    for ids in (part.live(), part.live()[::-1]):
+        if ids:
+            part.expect_values(process, ids, part.fields)
 
 
 def _clear_some(part: SharedPartition, process: int) -> None:
@@ -114,8 +170,10 @@ def _start_with_other_schema(part: SharedPartition, process: int) -> None:
 def _use_neighbour(part: SharedPartition, process: int) -> None:
     """Put, claim and clear rows with the same ids in a partition with a similar name."""
     other = part.neighbour(process)
-    other.register([LABELS, LATER], part.tasks)
+    other.register([LABELS, LATER, OBJECTS], part.tasks)
     columns = {name: labeled_column(other.id, ROWS, name) for name in (LABELS, LATER)}
+    if OBJECTS in part.fields:
+        columns[OBJECTS] = part.values.column(other.id, ROWS, OBJECTS, 0)
     other.put(ROWS, [{"m": "neighbour"}] * len(ROWS), **columns)
     other.claim(part.tasks[0], [LABELS], len(ROWS))
     other.clear(ROWS[:2])
@@ -194,4 +252,10 @@ CHANGES_MADE: dict[Change, _Make] = {
     "refused_read": _refused_read,
     "refused_claim": _refused_claim,
     "refused_registration": _refused_registration,
+    "tag_some": _tag_some,
+    "tag_new": _tag_new,
+    "complete_group": _complete_group,
+    "correct_dtype": _correct_dtype,
+    "claim_few": lambda part, process: claim_ready(part, process, part.tasks[1], [LABELS], 2),
+    "read_twice": _read_twice,
 }

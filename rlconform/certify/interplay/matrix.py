@@ -19,7 +19,7 @@ from random import Random
 
 from rlconform.certify.interplay.covering import covering
 from rlconform.certify.interplay.processes import Processes
-from rlconform.certify.interplay.scenario import InterplayScenario, draw
+from rlconform.certify.interplay.scenario import InterplayScenario, draw, draw_alone
 from rlconform.certify.interplay.scenario_run import (
     ScenarioBatch,
     ScenarioRun,
@@ -30,6 +30,8 @@ from rlconform.certify.properties.excerpt import FailureReport
 
 #: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
 SCENARIOS, BATCH = 600, 12
+#: Scenarios of one process: in so many, four of five pairs of changes follow each other.
+SCENARIOS_ALONE = 260
 #: Scenarios from which batches are made; those of a batch need guests of one kind.
 WINDOW = 10 * BATCH
 #: Of the time that a check may take, the shares that all batches may take: in the plane's own
@@ -56,14 +58,23 @@ class InterplayMatrix:
         effort: Share of the usual number of scenarios, in (0, 1].
         groups, objects: Whether the plane claims whole groups, and carries object columns.
         check_s: Seconds that a check may take.
+        alone: Whether one process does everything.
     """
 
     def __init__(
-        self, seed: int, effort: float, *, groups: bool, objects: bool, check_s: float
+        self,
+        seed: int,
+        effort: float,
+        *,
+        groups: bool,
+        objects: bool,
+        check_s: float,
+        alone: bool = False,
     ) -> None:
         self.judged = 0  # scenarios that ran to their end
         self._objects = objects
-        self._batches = planned(seed, max(1, round(SCENARIOS * effort)), groups)
+        usual = SCENARIOS_ALONE if alone else SCENARIOS
+        self._batches = planned(seed, max(1, round(usual * effort)), groups, alone)
         self._seconds = self._plane_seconds = 0.0
         self._check_s = check_s
         self._over = False
@@ -117,11 +128,11 @@ class InterplayMatrix:
         self._works = right == len(runs) or processes.work()
 
 
-def planned(seed: int, count: int, groups: bool) -> Iterator[ScenarioBatch]:
+def planned(seed: int, count: int, groups: bool, alone: bool = False) -> Iterator[ScenarioBatch]:
     """Yield the batches of so many scenarios; the first ones cover most, for a slow plane."""
 
     def possible(random: Random) -> InterplayScenario | None:
-        drawn = draw(random, groups)
+        drawn = (draw_alone if alone else draw)(random, groups)
         return drawn if drawn.possible else None
 
     random = Random(f"interplay {seed}")

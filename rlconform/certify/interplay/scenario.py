@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 #: What a process asks for. ``see`` are all looks that claim nothing, ``take`` claims of all rows,
 #: ``take_some`` other claims. ``wait`` begins a claim that must wake up at the change.
@@ -34,6 +35,7 @@ Change = Literal[
     "tag", "tag_again", "tag_lengths", "clear_some", "clear_all", "clear_own", "reuse_ids",
     "start_anew", "start_with_other_schema", "register_again", "claim", "claim_other_task",
     "use_neighbour", "refused_put", "refused_read", "refused_claim", "refused_registration",
+    "tag_some", "tag_new", "complete_group", "correct_dtype", "claim_few", "read_twice",
 ]  # fmt: skip
 
 #: What the rows are: dense, jagged, in groups of two of which one lacks a row, or a megabyte.
@@ -44,7 +46,11 @@ Guest = Literal["none", "late", "writer", "looker", "changer"]
 
 #: The looks of drawn scenarios, the last ones twice; smaller scenarios have parts of them.
 FIRST_LOOKS: tuple[Look, ...] = ("nothing", "wait", "take_some", "see", "take", "see", "take")
-CHANGES: tuple[Change, ...] = get_args(Change)
+#: Only scenarios of one process make these, which have time for longer chains.
+ALONE: tuple[Change, ...] = (
+    "tag_some", "tag_new", "complete_group", "correct_dtype", "claim_few", "read_twice",
+)  # fmt: skip
+CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in ALONE)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 GUESTS: tuple[Guest, ...] = get_args(Guest)
 
@@ -81,17 +87,21 @@ IDLE: tuple[Change, ...] = (
 )  # fmt: skip
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class InterplayScenario:
     """One sequence of looks and changes.
 
     Attributes:
         looks: What the looker asks for at first, and again between two changes.
-        changes: One or two changes.
+        changes: One or two changes; up to five in a scenario of one process.
         registers, writes, looker, changers, last: The processes, by number, in their roles;
             ``last`` looks at everything in the end.
         guest: Which role a process has that joins late or leaves early.
         dtype, order: Numbers that choose a column's dtype, and with which looks the end begins.
+        alone: Whether one process does everything.
     """
 
     looks: Look
@@ -106,6 +116,7 @@ class InterplayScenario:
     layout: Layout = "dense"
     dtype: int = 0
     order: int = 0
+    alone: bool = False
 
     def relation(self, changer: int) -> tuple[object, ...]:
         """Return which of the processes are the same, seen from one that makes a change."""
@@ -119,13 +130,13 @@ class InterplayScenario:
 
     @property
     def possible(self) -> bool:
-        """Whether several processes take part, and what waits is woken."""
+        """Whether several processes take part, unless one is alone, and what waits is woken."""
         if self.looks == "wait":
             idle = all(change in IDLE for change in self.changes[:-1])
             if self.layout == "groups" or self.guest == "looker" or not idle:
                 return False
             return self.changes[-1] in WAKING
-        return len({*self.changers, self.looker, self.last}) > 1
+        return self.alone or len({*self.changers, self.looker, self.last}) > 1
 
     def targets(self) -> frozenset[tuple[object, ...]]:
         """Return the combinations that the scenario covers."""
@@ -136,6 +147,8 @@ class InterplayScenario:
             ("look", self.looks, self.guest),
             ("who", self.registers, self.writes, self.looker),
         }
+        if self.alone:
+            covered |= {("pair", *pair) for pair in pairwise(self.changes)}
         knows = self.again and self.looks not in {"nothing", "wait"}
         if knows and self.looker == self.changers[-1] != self.changers[0]:
             covered.add(("answer", self.changes[0], kinds[-1], self.writes == self.looker))
@@ -149,8 +162,12 @@ class InterplayScenario:
     def smaller(self) -> Iterator[InterplayScenario]:
         """Yield scenarios with less in them, those first that leave out most."""
         if len(self.changes) > 1:
-            for kept in (1, 0):
-                one = replace(self, changes=(self.changes[kept],), changers=(self.changers[kept],))
+            for left_out in range(len(self.changes)):
+                one = replace(
+                    self,
+                    changes=_without(self.changes, left_out),
+                    changers=_without(self.changers, left_out),
+                )
                 yield one
                 # The looker may have seen it before.
                 if self.guest in {"none", "late"}:
@@ -204,6 +221,10 @@ class InterplayScenario:
         return "; ".join([*steps, f"{who[self.last]} looks at everything"])
 
 
+def _without(steps: tuple[T, ...], left_out: int) -> tuple[T, ...]:
+    return steps[:left_out] + steps[left_out + 1 :]
+
+
 def draw(random: Random, groups: bool) -> InterplayScenario:
     """Draw a scenario, possible or not; ``groups``: whether the plane claims whole groups."""
     layouts = [each for each in LAYOUTS if groups or each != "groups"]
@@ -234,4 +255,27 @@ def draw(random: Random, groups: bool) -> InterplayScenario:
         layout=random.choice(layouts),
         dtype=random.randrange(4),
         order=random.randrange(4),
+    )
+
+
+def draw_alone(random: Random, groups: bool) -> InterplayScenario:
+    """Draw a scenario of one process, possible or not."""
+    chain = random.choice([1, 3, 4, 5])
+    looks: Look = random.choice(FIRST_LOOKS)
+    changes = tuple(random.choice((*CHANGES, *ALONE)) for _ in range(chain))
+    if looks == "wait":
+        changes = (*(random.choice(IDLE) for _ in changes[1:]), random.choice(WAKING))
+    return InterplayScenario(
+        looks=looks,
+        changes=changes,
+        registers=0,
+        writes=0,
+        looker=0,
+        changers=(0,) * chain,
+        last=0,
+        again=random.random() < 0.8,
+        layout=random.choice([each for each in LAYOUTS if groups or each != "groups"]),
+        dtype=random.randrange(4),
+        order=random.randrange(4),
+        alone=True,
     )

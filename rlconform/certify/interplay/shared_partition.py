@@ -51,7 +51,7 @@ class SharedPartition:
         self.values = RowVersions(scenario.layout == "jagged", scenario.dtype)
         self.fields = [LABELS, NUMBERS, *([OBJECTS] if objects else [])]
         self.tasks = TASKS
-        self.now = Circumstances()
+        self.now = Circumstances(alone=scenario.alone)
         self.held: list[KVBatchMeta] = []  # metas of claims
         self.later: Difference | None = None  # one that does not keep the scenario from going on
         self._part = processes.partition(f"i-{uuid.uuid4().hex[:8]}")

@@ -6,17 +6,13 @@ reports those in which the plane breaks its requirement.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.assertions.expect import FewerExamples
-from rlconform.certify.interplay.matrix import InterplayMatrix
+from rlconform.certify.interplay.check import Matrices, check_scenarios
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.scenario import GUEST
-from rlconform.certify.plugin.check_result import RECORDING
-from rlconform.certify.plugin.enough_shown import enough_of
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording, RecordingClient
@@ -25,12 +21,8 @@ from rlconform.certify.recording.recorder import Recording, RecordingClient
 PATIENCE_S = 300.0
 
 
-class FailedScenario(AssertionError):
-    """A scenario in which the plane broke the contract."""
-
-
 @pytest.fixture(scope="session")
-def matrices() -> dict[str, InterplayMatrix]:
+def matrices() -> Matrices:
     """Return the matrix of each target of this session."""
     return {}
 
@@ -50,41 +42,10 @@ def processes(plane: PlaneSession, recording: Recording) -> Processes:
 
 @pytest.fixture
 def check_interplay(
-    request: pytest.FixtureRequest,
-    matrices: dict[str, InterplayMatrix],
-    processes: Processes,
-    plane: PlaneSession,
+    request: pytest.FixtureRequest, matrices: Matrices, processes: Processes
 ) -> Callable[[], None]:
     """Return a function that looks for a scenario that breaks the requirement in the mark."""
-    mark = request.node.get_closest_marker("requirement")
-    seed = request.config.getoption("--rlconform-seed")
-
-    def run() -> None:
-        matrix = matrices.setdefault(
-            f"{plane.spec} {seed}",
-            InterplayMatrix(
-                seed,
-                request.config.getoption("--rlconform-effort"),
-                groups=plane.target.declares("group_claims") is True,
-                objects=plane.target.declares("objects") is True,
-                check_s=request.config.getoption("--rlconform-check-timeout") or PATIENCE_S,
-            ),
-        )
-        enough = enough_of(request.config).get(mark.args[0])
-        failure = matrix.failure_of(mark.args[0], processes, enough)
-        if matrix.cut_short:
-            text = f"time for {matrix.judged} scenarios only"
-            warnings.warn(text, FewerExamples, stacklevel=2)
-        if failure is not None:
-            request.node.stash[RECORDING] = failure.report.calls
-            steps = failure.scenario.describe()
-            raise FailedScenario(
-                f"{failure.report.text} (found with --seed {seed}: {steps})"
-            ) from failure.report.error
-        if not matrix.judged:
-            pytest.skip("no scenario ran to its end; other checks judge why")
-
-    return run
+    return lambda: check_scenarios(request, matrices, processes, PATIENCE_S)
 
 
 @requirement("REG-01", patience=PATIENCE_S)

@@ -68,6 +68,20 @@ def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) ->
     expect_equal(order, [[i] for i in ids[1:5]], "rows in the order they were put")
 
 
+@requirement("CLAIM-13")
+@pytest.mark.parametrize("write", ["overwrite", "column", "tag"])
+def test_rows_that_are_written_to_keep_their_place(part: PartitionUnderTest, write: str) -> None:
+    """Planes that replace a whole row by another put it behind those that came later."""
+    for sample_id in IDS:
+        part.put_labeled([sample_id])
+    if write == "tag":
+        part.put(IDS[:2], [{"stamp": 1}] * 2)
+    else:
+        part.put_labeled(IDS[:2], "x" if write == "overwrite" else "y", version=1)
+    order = [part.claim(batch_size=1).sample_ids for _ in IDS]
+    expect_equal(order, [[i] for i in IDS], "rows in the order they were put first")
+
+
 @requirement("CLAIM-14")
 @pytest.mark.parametrize("way", ["at_once", "blocking", "empty"])
 def test_the_meta_names_its_partition_task_and_fields(part: PartitionUnderTest, way: str) -> None:

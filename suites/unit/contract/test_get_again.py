@@ -6,6 +6,7 @@ Planes remember where the rows of a read are, by something shorter than its list
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -143,3 +144,26 @@ def test_a_partition_that_was_read_too_early_is_read_once_it_is_registered(
     part.put(ids, x=torch.arange(3))
     expect_column(read(part, ids), "x", list(torch.arange(3)))
     expect_ids(part.claim("train"), ids, "rows of a partition that was claimed from too early")
+
+
+@requirement("GET-06", leans_on=("PUT-13",))
+@either_way
+def test_a_thread_that_reads_again_sees_what_another_has_done(
+    part: PartitionUnderTest, read: Way
+) -> None:
+    """Planes that keep a thread's last answer in the thread miss the changes of others."""
+    part.put(["a", "b"], x=torch.tensor([1, 2]))
+    with ThreadPoolExecutor(1) as thread:
+
+        def read_there(ids: list[str], due: list[int]) -> None:
+            batch = thread.submit(read, part, ids).result(part.timeouts.operation)
+            expect_column(batch, "x", list(torch.tensor(due)))
+
+        for _ in range(2):
+            read_there(["a", "b"], [1, 2])
+        part.put(["b"], x=torch.tensor([3]))
+        read_there(["a", "b"], [1, 3])
+        part.clear(["a"])
+        gone = thread.submit(read, part, ["a", "b"])
+        expect_lookup_error(lambda: gone.result(part.timeouts.operation), "a read of a cleared row")
+        read_there(["b"], [3])

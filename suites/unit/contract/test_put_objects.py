@@ -50,6 +50,8 @@ COLUMNS: dict[str, list[Any]] = {
     "bools_beside_numbers": [[True, 1, 1.0], [0, False], [0.0]],
     "large_numbers": [2**63 - 1, {"seed": -(2**63)}, [2**53 + 1]],
     "long_texts": ["a" * 70_000, {"content": "ü" * 70_000}, ["", "b" * 70_000]],
+    "texts_that_collate": ["Answer", "answer", "answer "],
+    "keys_that_collate": [{"é": "É"}, {"e\u0301": "E\u0301"}, {"É": "e"}],
     "line_ends": [LINE, {"content": LINE}, ["a", LINE]],
     "long_line_ends": [LINE * 4000, {"content": LINE * 4000}, ["a", LINE * 5000]],
     "message_logs": [[{"role": "user", "content": str(i), "turns": [i, None]}] for i in range(3)],

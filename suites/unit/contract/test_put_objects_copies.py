@@ -86,6 +86,25 @@ def test_changing_objects_that_were_read_changes_nothing_stored(
 
 
 @requirement("PUT-27", changes_results=True)
+@pytest.mark.parametrize("read", ["get_samples", "get_data"])
+def test_a_row_that_a_read_names_twice_has_an_object_in_each_place(
+    part: PartitionUnderTest, target: Target, read: str
+) -> None:
+    """A batch that is filled up with its first row is changed row by row later."""
+    if not put_or_leave_nothing(part, target, IDS, log=object_array(message_logs())):
+        return
+    asked = [*IDS, IDS[0], IDS[0]]
+    meta = KVBatchMeta(part.id, None, asked, fields=["log"])
+    batch = part.get_data(meta) if read == "get_data" else part.get(asked, "log")
+    expected = [message_logs()[IDS.index(i)] for i in asked]
+    expect_objects(batch, "log", expected)
+    first, *others = object_rows(batch.get("log"), len(asked))
+    grow(first)
+    for index, (other, due) in enumerate(zip(others, expected[1:], strict=True), 1):
+        expect_equal(other, due, f"place {index} after the object in place 0 changed:")
+
+
+@requirement("PUT-27", changes_results=True)
 def test_changing_a_long_log_that_was_read_changes_nothing_stored(
     part: PartitionUnderTest, target: Target
 ) -> None:

@@ -169,6 +169,10 @@ TWO_DTYPES = {
     "int64_then_float32": (torch.arange(4), torch.arange(4) + 0.5),
     "float32_then_int64": (torch.arange(4) + 0.5, torch.arange(4) + 2**40),
     "bfloat16_then_float32": (torch.ones(4).bfloat16(), torch.arange(4) + 1e-7),
+    "bfloat16_then_float16": (torch.ones(4).bfloat16() * 3, torch.arange(4).half() + 0.0625),
+    "uint8_then_bool": (torch.tensor([0, 1, 7, 255]).byte(), torch.tensor([0, 1, 1, 0]).bool()),
+    "bool_then_uint8": (torch.tensor([0, 1, 1, 0]).bool(), torch.tensor([0, 1, 7, 255]).byte()),
+    "int8_then_uint8": (torch.arange(-2, 2).char(), torch.tensor([0, 1, 127, 255]).byte()),
 }
 
 

@@ -167,3 +167,21 @@ def test_cuda_tensor_right_after_its_kernel(part: PartitionUnderTest) -> None:
         batch = part.get(IDS, "x")
         got = TensorDict({"x": batch.get("x").cpu()}, batch_size=[3])
         expect_equal(got["x"].tolist(), [[float(version)] * 64] * 3, "the kernel's result")
+
+
+@requirement("PUT-01", scattered=False)
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [IDS, IDS[:1]], ids=["rows", "one_row"])
+def test_values_do_not_depend_on_the_default_dtype_of_torch(
+    part: PartitionUnderTest, default: torch.dtype, rows: list[str]
+) -> None:
+    """A trainer that builds its model in bfloat16 changes what torch makes of plain numbers."""
+    scalars, wide = torch.tensor([0.1, 1e-7, 3.0])[: len(rows)], torch.rand(len(rows), 3)
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        part.put(rows, x=scalars, y=wide)
+        part.expect_rows(rows, x=list(scalars), y=list(wide))
+    finally:
+        torch.set_default_dtype(usual)
+    part.expect_rows(rows, x=list(scalars), y=list(wide))

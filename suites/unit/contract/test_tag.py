@@ -55,6 +55,8 @@ UNLIKE_TAGS: dict[str, list[dict[str, Any]]] = {
     "std_of_one": [{"std": math.nan}, {"std": math.inf}, {"std": 0.0}],
     "long_text": [{"prompt": "p" * 10_000}, {"prompt": ""}, {"prompt": "ü" * 10_000}],
     "large_numbers": [{"seed": 2**63 - 1}, {"seed": -(2**63)}, {"seed": 2**53 + 1}],
+    "texts_that_collate": [{"mode": "Eval"}, {"mode": "eval"}, {"mode": "eval "}],
+    "keys_that_collate": [{"Mode": 1}, {"mode": 1}, {"mode ": 1}],
     "numbers_and_text": [{"answer": 7}, {"answer": "7"}, {"answer": None}],
 }
 

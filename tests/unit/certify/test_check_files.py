@@ -14,7 +14,11 @@ CHECKS = {
     if not check.startswith("tests/")
 }
 #: The checks that have the same body for all requirements: sequences of calls, and scenarios.
-OF_ALL_SECTIONS = ("unit/properties/test_sequences.py", "functional/interplay/test_interplay.py")
+OF_ALL_SECTIONS = (
+    "unit/properties/test_sequences.py",
+    "unit/interplay/test_steps.py",
+    "functional/interplay/test_interplay.py",
+)
 
 
 def test_a_check_is_in_the_file_of_its_section() -> None:

@@ -1,10 +1,10 @@
-"""Scenarios of several processes: what they cover, how they shrink, what a difference breaks."""
+"""Scenarios of several processes and of one: what they cover, how they shrink, what they show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from random import Random
 from typing import get_args
 
@@ -15,10 +15,17 @@ from rlconform.certify.interplay import matrix
 from rlconform.certify.interplay.attribution import Circumstances, Kind, requirement_of
 from rlconform.certify.interplay.changes import CHANGES_MADE
 from rlconform.certify.interplay.covering import covering
-from rlconform.certify.interplay.matrix import BATCH, SCENARIOS, InterplayFailure, planned
+from rlconform.certify.interplay.matrix import (
+    BATCH,
+    SCENARIOS,
+    SCENARIOS_ALONE,
+    InterplayFailure,
+    planned,
+)
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.row_versions import DTYPES, IDS, LABELS, NUMBERS, RowVersions
 from rlconform.certify.interplay.scenario import (
+    ALONE,
     CHANGES,
     FIRST_LOOKS,
     GUEST,
@@ -35,7 +42,7 @@ from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.requirement_index import checks_by_requirement
 from rlconform.contract import Timeouts
 
-SUITE = "functional/interplay/test_interplay.py"
+SUITE, SUITE_ALONE = "functional/interplay/test_interplay.py", "unit/interplay/test_steps.py"
 PLAIN = InterplayScenario(
     looks="claim",
     changes=("overwrite", "clear_some"),
@@ -132,6 +139,36 @@ def test_covering_prefers_what_is_new() -> None:
     assert 7 not in chosen
 
 
+# -- scenarios of one process --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_one_process() -> list[InterplayScenario]:
+    batches = planned(0, SCENARIOS_ALONE, groups=True, alone=True)
+    return [each for batch in batches for each in batch.scenarios]
+
+
+def test_a_scenario_of_one_process_has_no_other(of_one_process: list[InterplayScenario]) -> None:
+    for each in of_one_process:
+        assert {each.registers, each.writes, each.looker, *each.changers, each.last} == {0}
+        assert each.guest == "none"
+        assert each.possible
+
+
+def test_most_pairs_of_changes_follow_each_other(of_one_process: list[InterplayScenario]) -> None:
+    pairs = {pair for each in of_one_process for pair in pairwise(each.changes)}
+    assert len(pairs) >= 0.75 * len((*CHANGES, *ALONE)) ** 2
+    assert {change for each in of_one_process for change in each.changes} == {*CHANGES, *ALONE}
+    assert {each.looks for each in of_one_process} == {*FIRST_LOOKS}
+
+
+def test_a_longer_chain_is_made_smaller_step_by_step() -> None:
+    changes = ("tag_some", "overwrite", "clear_some")
+    chain = replace(PLAIN, changes=changes, changers=(0, 0, 0), looker=0, last=0, alone=True)
+    shorter = {each.changes for each in chain.smaller()}
+    assert shorter >= {changes[1:], changes[:2], (changes[0], changes[2])}
+
+
 # -- smaller scenarios ---------------------------------------------------------------------------
 
 
@@ -176,17 +213,28 @@ def test_a_description_names_the_processes_in_the_order_of_their_steps() -> None
 # -- what a difference breaks --------------------------------------------------------------------
 
 
-def circumstances() -> Iterator[Circumstances]:
+def of_several() -> Iterator[Circumstances]:
     for change in (None, *CHANGES):
         for flags in product([False, True], repeat=4):
             yield Circumstances(change, *flags)
 
 
-def test_every_requirement_that_a_difference_may_break_has_a_check() -> None:
+def of_one() -> Iterator[Circumstances]:
+    for change in (None, *CHANGES, *ALONE):
+        for again in (False, True):
+            yield Circumstances(change, again, alone=True)
+
+
+@pytest.mark.parametrize(
+    ("suite", "circumstances"), [(SUITE, of_several), (SUITE_ALONE, of_one)], ids=["several", "one"]
+)
+def test_every_requirement_that_a_difference_may_break_has_a_check(
+    suite: str, circumstances: Callable[[], Iterator[Circumstances]]
+) -> None:
     kinds = [kind for kind in get_args(Kind) if kind != "accepted"]  # PUT-15 has checks elsewhere
     broken = {requirement_of(kind, now) for kind, now in product(kinds, circumstances())}
     checks = checks_by_requirement(resource_dir("suites"))
-    checked = {ids for check, marks in checks.items() if check.startswith(SUITE) for ids in marks}
+    checked = {ids for check, marks in checks.items() if check.startswith(suite) for ids in marks}
     assert broken == checked
 
 
@@ -204,6 +252,9 @@ def test_every_requirement_that_a_difference_may_break_has_a_check() -> None:
         ("lost", Circumstances("reuse_ids"), "CLEAR-04"),
         ("call", Circumstances("start_anew"), "REG-03"),
         ("rows", Circumstances("refused_put"), "PUT-16"),
+        ("rows", Circumstances("overwrite", alone=True), "PUT-13"),
+        ("status", Circumstances("tag_new", alone=True), "STAT-01"),
+        ("lost", Circumstances("complete_group", alone=True), "PUT-16"),
     ],
 )
 def test_what_happened_decides_what_is_broken(kind: Kind, now: Circumstances, due: str) -> None:
@@ -211,7 +262,7 @@ def test_what_happened_decides_what_is_broken(kind: Kind, now: Circumstances, du
 
 
 def test_every_change_is_made() -> None:
-    assert set(CHANGES_MADE) == set(CHANGES)
+    assert set(CHANGES_MADE) == {*CHANGES, *ALONE}
 
 
 # -- the model and the values --------------------------------------------------------------------

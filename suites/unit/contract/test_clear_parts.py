@@ -1,0 +1,71 @@
+"""CLEAR-01: the rows that a clear of most rows leaves keep all that belongs to them.
+
+Planes that free memory in larger units than rows move what is left of a unit once most of it is
+cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rlconform.certify.assertions.expect import expect_equal, leaning_on
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+
+ROWS = 64
+IDS = [f"u{n // 4}_g{n % 4}" for n in range(ROWS)]
+
+#: The rows that are left, by their place in the put.
+LEFT = {
+    "first_middle_last": [0, 31, 63],
+    "last": [63],
+    "every_seventh": list(range(3, ROWS, 7)),
+    "a_run": list(range(20, 30)),
+}
+left_rows = pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
+TASKS = ("train", "prev_lp", "ref_lp", "audit")
+
+
+def cleared_but_for(
+    new_partition: Callable[..., PartitionUnderTest], left: list[int], claims: tuple[str, ...]
+) -> tuple[PartitionUnderTest, list[str]]:
+    """Put rows at once, claim them for some tasks, and clear all but those that are left."""
+    part = new_partition(fields=["x", "y"], tasks=TASKS, num_samples=ROWS)
+    part.put_labeled(IDS, "x", "y", tags=[{"number": n} for n in range(ROWS)])
+    for task in claims:
+        part.claim(task)
+    kept = [IDS[n] for n in left]
+    part.clear([i for i in IDS if i not in kept])
+    return part, kept
+
+
+@requirement("CLEAR-01")
+@left_rows
+def test_the_few_rows_that_are_left_stay_claimed_by_every_task(
+    new_partition: Callable[..., PartitionUnderTest], left: list[int]
+) -> None:
+    part, kept = cleared_but_for(new_partition, left, TASKS[:3])
+    for task in TASKS[:3]:
+        again = part.claim(task, batch_size=len(kept)).sample_ids
+        expect_equal(again, [], f"rows that {task} claims again after a clear of the others")
+    expect_equal(part.consumed(*TASKS[:3]), True, f"the status of {list(TASKS[:3])}")
+    expect_equal(part.consumed(*TASKS), False, f"the status of {list(TASKS)}, without a claim of")
+
+
+@requirement("CLEAR-01", leans_on=("CLAIM-04",))
+@left_rows
+def test_the_few_rows_that_are_left_keep_their_values_and_tags(
+    new_partition: Callable[..., PartitionUnderTest], left: list[int]
+) -> None:
+    part, kept = cleared_but_for(new_partition, left, TASKS[:1])
+    part.expect_labeled(kept[::-1], "x", "y")
+    with leaning_on("TAG-01"):
+        tags = tags_by_id(part.claim("ref_lp", ["y"], batch_size=len(kept)))
+        expect_equal(tags, {IDS[n]: {"number": n} for n in left}, "tags of the rows that are left")
+    part.put_labeled(kept, "x", version=1)
+    part.expect_labeled(kept, "x", version=1)
+    part.expect_labeled(kept, "y")
+    part.expect_absent([i for i in IDS if i not in kept][:2])
