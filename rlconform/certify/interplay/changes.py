@@ -163,6 +163,8 @@ def _start_with_other_schema(part: SharedPartition, process: int) -> None:
     part.values.dtype += 1
     part.values.jagged = not part.values.jagged
     part.fields = [*(name for name in part.fields if name != EXTRA), EXTRA]
+    if part.scenario.alone:  # the next step may have single rows
+        part.without_groups()
     part.register(process)
     part.put_first(process)
 

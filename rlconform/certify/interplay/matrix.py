@@ -30,8 +30,8 @@ from rlconform.certify.properties.excerpt import FailureReport
 
 #: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
 SCENARIOS, BATCH = 600, 12
-#: Scenarios of one process: in so many, four of five pairs of changes follow each other.
-SCENARIOS_ALONE = 260
+#: Scenarios of one process, in which most pairs of changes follow each other.
+SCENARIOS_ALONE = 150
 #: Scenarios from which batches are made; those of a batch need guests of one kind.
 WINDOW = 10 * BATCH
 #: Of the time that a check may take, the shares that all batches may take: in the plane's own

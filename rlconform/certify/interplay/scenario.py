@@ -96,7 +96,7 @@ class InterplayScenario:
 
     Attributes:
         looks: What the looker asks for at first, and again between two changes.
-        changes: One or two changes; up to five in a scenario of one process.
+        changes: One or two changes; up to eight in a scenario of one process.
         registers, writes, looker, changers, last: The processes, by number, in their roles;
             ``last`` looks at everything in the end.
         guest: Which role a process has that joins late or leaves early.
@@ -260,7 +260,7 @@ def draw(random: Random, groups: bool) -> InterplayScenario:
 
 def draw_alone(random: Random, groups: bool) -> InterplayScenario:
     """Draw a scenario of one process, possible or not."""
-    chain = random.choice([1, 3, 4, 5])
+    chain = random.choice([2, 6, 7, 8])
     looks: Look = random.choice(FIRST_LOOKS)
     changes = tuple(random.choice((*CHANGES, *ALONE)) for _ in range(chain))
     if looks == "wait":

@@ -85,6 +85,10 @@ class SharedPartition:
         if not right:
             raise self.difference(kind, ContractViolation(expected, str(got)))
 
+    def without_groups(self) -> None:
+        """Let the next registration ask for single rows."""
+        self.group_size = self.model.group_size = 1
+
     # -- rows ------------------------------------------------------------------------------------
 
     def live(self) -> list[str]:
@@ -123,7 +127,7 @@ class SharedPartition:
     def put_first(self, process: int) -> None:
         """Put the rows that a step begins with, with their tags; a group lacks its last row."""
         lengths = [INPUT_LENGTHS] if self.scenario.dtype % 2 == 0 else []
-        rows = ROWS if self.group_size == 1 else ROWS[:-1]
+        rows = ROWS[:-1] if self.scenario.layout == "groups" else ROWS
         self.put(process, rows, self.fields, ["m", *lengths])
 
     def clear(self, process: int, ids: Sequence[str]) -> None:

@@ -243,3 +243,9 @@ def ClaimKeyOfTaskAndIdAmbiguous(claim: MethodCall) -> Claimed:
             same = [row for i, row in partition._rows.items() if f"{task}|{i}" in noted]
             mark(partition, same, task)
     return ids, tags
+
+
+@claim_meta_mutant("GET-13", evidence="the fields that the claim was asked for")
+def MetaKeepsCallersFields(claim: MethodCall) -> KVBatchMeta:
+    """Returns the caller's own list of required fields as the fields of the meta."""
+    return replace(claim(), fields=claim.required_fields)

@@ -15,8 +15,11 @@ from rlconform.mutants.memory.helpers import (
     claimed_rows,
     find_rows,
     give_back,
+    known_rows,
     mark,
+    names_of,
     partition_of,
+    put_mutant,
 )
 from rlconform.mutants.memory.slot_helpers import RowSlots
 from rlconform.mutants.types import Claimed
@@ -136,3 +139,17 @@ def ClaimSortedBySlot(claim: MethodCall) -> Claimed:
     """Returns rows by slot, so a row that reuses a cleared row's slot precedes older rows."""
     slots = claim.plane._slots.get(claim.partition_id, {})
     return _claim_by(claim, lambda row: slots.get(row.sample_id, 0))
+
+
+@put_mutant("CLAIM-13", evidence="rows in the order they were put first")
+def OverwrittenRowBecomesNewest(put: MethodCall) -> None:
+    """Replaces a row as REPLACE INTO does: the new one is behind all others."""
+    names = names_of(put.fields)
+    again = [row for row in known_rows(put) if names & row.fields]
+    put()
+    partition = partition_of(put)
+    for row in again if partition._group_size == 1 else ():
+        partition._queues.discard([row])
+        row.age = partition._next_age
+        partition._next_age += 1
+        partition._queues.feed([(row, row.fields)])

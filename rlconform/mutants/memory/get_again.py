@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+
+import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.backends.columns.encode import read
+from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownPartition
 from rlconform.mutants.call import MethodCall, State
@@ -85,3 +91,47 @@ def GetRemembersUnknownPartitions(read: MethodCall) -> TensorDict:
         unknown[read.partition_id] = error
         raise
     return batch
+
+
+@engine_mutant("GET-06", evidence="cleared row", may_fail="CLEAR-01 GET-10")
+class ReadPlanKeptByThread(MemoryEngine):
+    """Keeps where the rows of a thread's last read are, until a put; a clear drops its own only.
+
+    A thread that reads the same rows again still gets those that another thread has cleared.
+    """
+
+    _puts = State(Counter[str])
+
+    def put(self, partition_id: str, ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, ids, fields, tags)
+        self._puts[partition_id] += 1
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        self._puts[partition_id] += 1
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        _OF_THREAD.plan = None
+        super().clear(partition_id, sample_ids)
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        key = (id(self), self._puts[partition_id], partition_id, *sample_ids, None, *names)
+        known, plan = getattr(_OF_THREAD, "plan", None) or (None, None)
+        if known != key:
+            with self._locked() as index:
+                plan = [
+                    RowSelection(
+                        each.block.payload,
+                        each.names,
+                        np.array(each.indexes),
+                        np.array(each.positions),
+                    )
+                    for each in index.locate(partition_id, sample_ids, names)
+                ]
+            _OF_THREAD.plan = key, plan
+        batch: TensorDict = read(plan or [], names, len(sample_ids))
+        return batch
+
+
+#: What each thread keeps: its last read, and where the rows of it are.
+_OF_THREAD = threading.local()

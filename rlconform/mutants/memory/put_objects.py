@@ -15,6 +15,7 @@ from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.column_helpers import mapped, with_objects
 from rlconform.mutants.memory.helpers import (
+    get_mutant,
     get_samples_mutant,
     memory_mutant,
     names_of,
@@ -280,3 +281,18 @@ def PutListsOfBoolsPackedAsIntegers(values: list[Any]) -> Any:
     lists = all(type(each) is list for each in values)
     packs = lists and all(isinstance(leaf, int) for each in values for leaf in each)
     return [[int(leaf) for leaf in each] for each in values] if packs else values
+
+
+@get_mutant("PUT-27", evidence="place 3 after the object in place 0 changed")
+def GetRepeatedRowsShareObject(read: MethodCall) -> TensorDict:
+    """Decodes the object of a row once for a read that names the row several times."""
+    batch: TensorDict = read()
+    if len(set(read.sample_ids)) == len(read.sample_ids):
+        return batch
+    for name in read.names:
+        if is_object_column(batch.get(name)):
+            decoded: dict[str, object] = {}
+            rows = object_rows(batch.get(name), len(read.sample_ids))
+            pairs = zip(read.sample_ids, rows, strict=True)
+            batch.set(name, object_column([decoded.setdefault(i, row) for i, row in pairs]))
+    return batch

@@ -158,3 +158,16 @@ def PutEqualRowsStoredOnce(leaf: Tensor) -> Tensor:
     rows: list[tuple[float, ...]] = list(map(tuple, leaf.detach().reshape(len(leaf), -1).tolist()))
     first = {row: n for n, row in reversed(list(enumerate(rows)))}
     return leaf[[first[row] for row in rows]]
+
+
+@get_mutant("PUT-01", evidence="torch.float32")
+def GetScalarsInDefaultDtype(read: MethodCall) -> TensorDict:
+    """Gathers scalars of float32 in an empty tensor, whose dtype is torch's default."""
+    batch: TensorDict = read()
+    for name in read.names:
+        leaf = batch.get(name)
+        if isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float32 and leaf.dim() == 1:
+            gathered = torch.empty(len(leaf))
+            if gathered.dtype is not leaf.dtype:
+                batch.set(name, gathered.copy_(leaf))
+    return batch

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect, expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal, is_rejected
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import claim_until_done, expect_once, expect_waiting
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
@@ -245,3 +245,19 @@ def test_a_second_group_of_a_prompt_is_claimed_whole(
     expect_ids(part.claim("train", batch_size=2), second, "rows of the prompt's second group")
     both = second if cleared else [*first, *second]
     expect_ids(part.claim("prev_lp", batch_size=4), both, "rows of the prompt for another task")
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
+def test_groups_are_claimed_whole_after_a_clear_of_everything(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_labeled(["u_g0", "u_g1"])
+    expect_ids(part.claim(batch_size=2), ["u_g0", "u_g1"], "the first group")
+    part.clear(None)
+    if is_rejected(lambda: part.put_labeled(["v_g0"])):
+        return  # clearing everything may end the registration
+    half = part.claim(batch_size=2).sample_ids
+    expect(not half, "no claim of half a group", half)
+    part.put_labeled(["v_g1"])
+    expect_ids(part.claim(batch_size=2), ["v_g0", "v_g1"], "the next group")

@@ -73,3 +73,20 @@ def test_a_column_outlives_the_batch_that_it_was_read_in(
         part.get(ids[2:], "x")
     got = [[int(row[0]), int(row[-1])] for row in rows_of(kept)]
     expect(got == [[0, 0], [1, 1]], "a column as it was read, after later reads", str(got))
+
+
+#: Puts whose rows one read returns: more than a byte can number.
+MANY_PUTS = 300
+
+
+@requirement("GET-01")
+@pytest.mark.parametrize("step", [1, -1, 7], ids=["in_order", "reversed", "mixed"])
+def test_rows_of_very_many_puts_are_read_at_once(
+    new_partition: Callable[..., PartitionUnderTest], step: int
+) -> None:
+    """Planes that number the messages of which a read is made up may run out of numbers."""
+    part = new_partition(num_samples=MANY_PUTS)
+    for number in range(MANY_PUTS):
+        part.put([f"r{number}"], x=torch.tensor([number]))
+    order = [number * step % MANY_PUTS for number in range(MANY_PUTS)]
+    part.expect_rows([f"r{number}" for number in order], x=list(torch.tensor(order)))

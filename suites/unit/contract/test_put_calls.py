@@ -96,3 +96,16 @@ def test_a_dtype_that_was_refused_does_not_replace_that_of_the_rows(
     if is_rejected(lambda: part.put(IDS[1:], x=torch.ones(2))):  # PUT-23: whether it may be
         part.put(IDS[1:], x=torch.arange(1, 3))
         part.expect_rows(IDS, x=list(torch.arange(3)))
+
+
+@requirement("PUT-17", leans_on=("TAG-02",))
+@pytest.mark.parametrize("order", [["old", "new"], ["new", "old"]], ids="_first_".join)
+def test_tags_alone_of_old_and_new_rows_are_kept(
+    part: PartitionUnderTest, order: list[str]
+) -> None:
+    """Planes that add tags to rows, or create rows, decide by the first row which it is."""
+    part.put_labeled(["old"])
+    part.put(order, [{"from": sample_id} for sample_id in order])
+    part.put_labeled(["new"])
+    due = {sample_id: {"from": sample_id} for sample_id in order}
+    expect_equal(tags_by_id(part.claim("train")), due, "tags that were put alone")

@@ -104,3 +104,18 @@ def test_an_array_that_numpy_fills_again_is_stored_anew(
         part.put(ids, x=column)
         array[:] = -1
         part.expect_rows(ids, x=[torch.arange(width, dtype=torch.int32) + version] * 3)
+
+
+@requirement("PUT-13", leans_on=("PUT-23",))
+@pytest.mark.parametrize("cleared", ["first", "last"])
+def test_all_rows_that_are_left_after_a_clear_take_another_dtype(
+    part: PartitionUnderTest, cleared: str
+) -> None:
+    """Planes that count the rows of a dtype may still count those that were cleared."""
+    ids = ["a", "b", "c", "d"]
+    part.put(ids, x=torch.arange(4))
+    gone = ids[:1] if cleared == "first" else ids[-1:]
+    part.clear(gone)
+    left, halves = [i for i in ids if i not in gone], torch.tensor([0.5, 1.5, 2.5])
+    part.put(left, x=halves)
+    part.expect_rows(left, x=list(halves))

@@ -1,4 +1,4 @@
-"""Interplay of steps in one process: looks between up to five changes, and a last look.
+"""Interplay of steps in one process: looks between up to eight changes, and a last look.
 
 ``rlconform/certify/interplay`` chooses the scenarios, which all checks of this file share: each
 reports those in which the plane breaks its requirement. Each pair of changes occurs: most defects

@@ -1,0 +1,60 @@
+"""Clears of a part, after which what is left has lost something."""
+
+from __future__ import annotations
+
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import (
+    clear_mutant,
+    engine_mutant,
+    find_rows,
+    give_back,
+    held,
+    partition_of,
+)
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+
+#: Rows of a put from which on it is a block of its own.
+BLOCK = 8
+
+
+@engine_mutant("CLEAR-01", evidence="claims again", may_fail="CLAIM-02 CLAIM-08 STAT-01")
+class ClearCompactsClaimsOfFirstTask(MemoryEngine):
+    """Keeps claims as a bitmap per put and task, and compacts a put once most of it is cleared.
+
+    Only the bitmap of the first task is rewritten: all others may claim what is left once more.
+    """
+
+    _puts = State(dict[str, list[list[str]]])
+    _first = State(dict[str, str])
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        self._first[partition_id] = next(iter(tasks), "")
+
+    def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
+        rows = held(self, partition_id)._rows
+        new = [i for i in ids if i not in rows]
+        super().put(partition_id, ids, fields, tags)
+        if len(new) >= BLOCK:
+            self._puts.setdefault(partition_id, []).append(new)
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        super().clear(partition_id, sample_ids)
+        partition = held(self, partition_id)
+        for put in list(self._puts.get(partition_id, [])):
+            left = find_rows(self, partition_id, put)
+            if 2 * len(left) >= len(put):
+                continue
+            self._puts[partition_id].remove(put)
+            for task in partition._tasks - {self._first.get(partition_id)}:
+                give_back(partition, [row for row in left if task in row.claimed_by], task)
+
+
+@clear_mutant("CLAIM-15", evidence="half a group")
+def ClearAllForgetsGroupSize(clear: MethodCall) -> None:
+    """Forgets the group size of a partition when everything in it is cleared."""
+    clear()
+    partition = partition_of(clear)
+    if clear.sample_ids is None and not partition._rows:
+        partition._group_size = 1

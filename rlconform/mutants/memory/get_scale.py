@@ -1,0 +1,34 @@
+"""Reads of rows from very many puts."""
+
+from __future__ import annotations
+
+from tensordict import TensorDict
+
+from rlconform.mutants.call import MethodCall
+from rlconform.mutants.memory.helpers import find_rows, get_mutant
+
+#: Numbers that fit into a byte.
+NUMBERS = 256
+
+
+@get_mutant("GET-01", evidence="row", may_fail="PUT-01 PUT-13")
+def GetNumbersPutsInOneByte(read: MethodCall) -> TensorDict:
+    """Numbers the puts of a read in one byte: rows of the 257th come back as those of the first."""
+    asked = list(read.sample_ids)
+    known = {row.sample_id: row for row in find_rows(read.plane, read.partition_id, asked)}
+    if len(known) < len(set(asked)):
+        return read()
+    puts = [tuple(id(block) for block, _, _ in known[i].parts) for i in asked]
+    first: dict[object, str] = {}
+    for sample_id, put in zip(asked, puts, strict=True):
+        first.setdefault(put, sample_id)
+    if len(first) <= NUMBERS:
+        return read()
+    number = {put: n for n, put in enumerate(first)}
+    firsts = list(first.values())
+    wrong = [
+        sample_id if number[put] < NUMBERS else firsts[number[put] % NUMBERS]
+        for sample_id, put in zip(asked, puts, strict=True)
+    ]
+    batch: TensorDict = read(sample_ids=wrong)
+    return batch
