@@ -18,7 +18,7 @@ from rlconform.certify.assertions.expect import (
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
-from rlconform.contract import KVBatchMeta
+from rlconform.contract import DataPlaneClient, KVBatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
@@ -118,3 +118,27 @@ def test_the_meta_of_a_claim_reads_columns_in_their_whole_width(
     batch = part.get_data(meta, ["input_ids", "token_mask"])
     expect_column(batch, "input_ids", list(tokens[order]))
     expect_column(batch, "token_mask", list(mask[order]))
+
+
+@requirement("GET-13", changes_results=True)
+def test_a_meta_has_fields_and_tags_of_its_own(
+    client: DataPlaneClient, part: PartitionUnderTest
+) -> None:
+    """Who narrows the fields of one meta must not change those of another, or what was asked."""
+    part.put_labeled(IDS, tags=[{"step": 1}] * len(IDS))
+    required = ["x"]
+
+    def claim(task: str) -> KVBatchMeta:
+        how = {"batch_size": len(IDS), "blocking": False}
+        where = {"partition_id": part.id, "task_name": task, "required_fields": required}
+        return KVBatchMeta.of(client.claim_meta(**where, **how))
+
+    first, second = claim("train"), claim("prev_lp")
+    if isinstance(first.fields, list):
+        first.fields.append("more")
+    for tags in first.tags or []:
+        tags["step"] = 2
+    expect_equal(required, ["x"], "the fields that the claim was asked for")
+    expect_equal(list(second.fields or ["x"]), ["x"], "fields of the other meta")
+    expect_equal([tags["step"] for tags in second.tags or []], [1] * len(IDS), "its tags")
+    expect_equal(first.sample_ids, second.sample_ids, "rows of the two metas")

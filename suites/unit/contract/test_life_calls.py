@@ -11,7 +11,6 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import (
     expect,
-    expect_equal,
     is_rejected,
     leaning_on,
 )
@@ -183,27 +182,3 @@ def test_a_put_whose_dtype_is_refused_does_not_change_its_batch(
     before = Snapshot(arguments)
     is_rejected(lambda: client.put_samples(**arguments))
     expect(not before.changed(), "the arguments of the put as before", arguments)
-
-
-@requirement("GET-13", changes_results=True)
-def test_a_meta_has_fields_and_tags_of_its_own(
-    client: DataPlaneClient, part: PartitionUnderTest
-) -> None:
-    """Who narrows the fields of one meta must not change those of another, or what was asked."""
-    part.put_labeled(IDS, tags=[{"step": 1}] * len(IDS))
-    required = ["x"]
-
-    def claim(task: str) -> KVBatchMeta:
-        how = {"batch_size": len(IDS), "blocking": False}
-        where = {"partition_id": part.id, "task_name": task, "required_fields": required}
-        return KVBatchMeta.of(client.claim_meta(**where, **how))
-
-    first, second = claim("train"), claim("prev_lp")
-    if isinstance(first.fields, list):
-        first.fields.append("more")
-    for tags in first.tags or []:
-        tags["step"] = 2
-    expect_equal(required, ["x"], "the fields that the claim was asked for")
-    expect_equal(list(second.fields or ["x"]), ["x"], "fields of the other meta")
-    expect_equal([tags["step"] for tags in second.tags or []], [1] * len(IDS), "its tags")
-    expect_equal(first.sample_ids, second.sample_ids, "rows of the two metas")
