@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutant, ray_mutant
 from rlconform.mutants.types import Ids
 
@@ -82,3 +84,34 @@ class ClearTakesRangeOfOwnRows(RayStoreClient):
         super().clear_samples(sample_ids, partition_id)
         for sample_id in list(own) if sample_ids is None else sample_ids:
             own.pop(sample_id, None)
+
+
+@controller_mutant("CLEAR-03", evidence="not to be readable", chance=False, may_fail="CLEAR-08")
+class RefusedPutTakesRowsOver(Controller):
+    """Notes the process of a put as the writer of its rows before it refuses the put."""
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        answer = await super().commit(put, parcel, reference)
+        if isinstance(answer, Refusal):
+            for row in rows_in(self._index, put.partition_id, put.sample_ids):
+                if row.writer != put.writer:
+                    self._index.partition(put.partition_id)._change_writer(row, put.writer)
+        return answer
+
+
+@ray_mutant("CLEAR-03", evidence="not to be readable")
+class ClearAllByConnection(RayStoreClient):
+    """Takes the client for the writer of a row, not its process, which may attach again."""
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        super().__init__(cfg, bootstrap)
+        call, me = self._connection.call, uuid4().hex
+
+        def call_as_client(method: str, *args: Any) -> Any:
+            if method == "commit":
+                args = (replace(args[0], writer=me), *args[1:])
+            if method == "clear":
+                args = (*args[:2], me)
+            return call(method, *args)
+
+        self._connection.call = call_as_client

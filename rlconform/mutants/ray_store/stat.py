@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 from ray.experimental import internal_kv
 
 from rlconform.backends.process_id import process_id
+from rlconform.backends.ray_store import connection
 from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.controller import Controller, Refusal
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.memory.helpers import rows_in
+from rlconform.mutants.ray_store.mutant import STARTING, ray_mutant
 from rlconform.mutants.types import Ids, Names
 
 
@@ -121,3 +125,35 @@ class StatusOfLastProcessOfRank(RayStoreClient):
     def _saved(self, partition_id: str, task: str) -> set[str]:
         keys = internal_kv._internal_kv_list(self._key(partition_id, task))
         return {i for key in keys for i in json.loads(internal_kv._internal_kv_get(key))}
+
+
+class _Watermarks(Controller):
+    async def all_claimed_for(self, process: str, partition_id: str, tasks: list[str]) -> Any:
+        answer = await self.all_claimed(partition_id, tasks)
+        rows = [row for row in rows_in(self._index, partition_id, None) if row.fields]
+        if isinstance(answer, Refusal) or answer or not rows:
+            return answer
+        newest = {row.writer: row for row in rows}  # rows are in the order of their creation
+        own = [row for row in rows if row.writer == process]
+        looked_at = own + [row for writer, row in newest.items() if writer != process]
+        return all({*tasks} <= row.claimed_by for row in looked_at)
+
+
+@ray_mutant("STAT-01", evidence="the status before the older row is ready", may_fail="STAT-02")
+class StatusByWatermarkOfWriter(RayStoreClient):
+    """Compares, for each other process, only the newest row that it has put, as offsets of a log.
+
+    A row that waits for its last field is passed by younger ones of its process.
+    """
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _Watermarks):
+            super().__init__(cfg, bootstrap)
+        call = self._connection.call
+
+        def call_as_process(method: str, *args: Any) -> Any:
+            if method == "all_claimed":
+                return call("all_claimed_for", process_id(), *args)
+            return call(method, *args)
+
+        self._connection.call = call_as_process

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
+
+from rlconform.certify.assertions.expect import is_rejected
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
     expect_ids,
@@ -91,3 +95,37 @@ def test_rows_put_between_those_that_are_dropped_are_kept(
         view.expect_labeled(others)
         expect_unreadable(partial(view.get, own[:1], "x"), own[0], "x")
     expect_ids(part.claim("train"), others, "rows left")
+
+
+@requirement("CLEAR-03", leans_on=("PUT-23",))
+def test_a_put_that_is_refused_changes_nobodys_rows_into_those_of_its_process(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes that note the writer before they check a put clear the rows of another process."""
+    first, second = (part.via(actor) for actor in actors(2))
+    first.put(["mine"], x=torch.tensor([1]))
+    part.put(["other"], x=torch.tensor([2]))
+    if not is_rejected(lambda: second.put(["mine"], x=torch.tensor([0.5]))):
+        return  # a plane may keep rows of two dtypes in one field
+    first.clear(None)
+    part.register()  # clearing everything may end the registration
+    expect_unreadable(partial(part.get, ["mine"], "x"), "mine", "x")
+
+
+@requirement("CLEAR-03")
+def test_none_drops_what_an_earlier_client_of_the_process_put(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    """A worker that attaches again after a failure clears what it had put."""
+    part.put_labeled(["of_the_owner"])
+    (worker,) = plane.actors().start(1)
+    try:
+        view = part.via(worker)
+        view.put_labeled(IDS)
+        worker.close()
+        plane.actors().attach_again(worker)
+        view.put_labeled(["later"])
+        view.clear(None)
+        part.expect_absent([*IDS, "later"])
+    finally:
+        worker.end()

@@ -22,6 +22,8 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_row
 from rlconform.certify.scenarios.odd_ids import NUMBERS, ODD_IDS
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
+from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire import object_array, stack_or_nest
@@ -177,3 +179,54 @@ def expect_whole_rows(part: PartitionUnderTest, versions: list[int]) -> None:
         )
         got = " and ".join(show_row(row) for row in rows.values())
         expect(whole, f"x and y of {sample_id!r} from one put, not of two", got)
+
+
+@requirement("PUT-13")
+@each_pair
+@pytest.mark.parametrize("width", [8, 1 << 15], ids=["small", "large"])
+def test_equal_values_of_two_processes_are_overwritten_apart(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], width: int
+) -> None:
+    """Planes that store equal columns once must part them when one of them is replaced."""
+    first, second = looker_and_changer(part, actors, pair)
+    same, other = torch.arange(2 * width).reshape(2, width), torch.zeros(2, width).long()
+    first.put(["a0", "a1"], x=same)
+    second.put(["b0", "b1"], x=same)
+    first.put(["a0", "a1"], x=other)
+    for view in (part, first, second):
+        view.expect_rows(["a0", "b0", "a1", "b1"], x=[other[0], same[0], other[1], same[1]])
+    second.clear(["b0"])
+    part.expect_rows(["a0", "b1", "a1"], x=[other[0], same[1], other[1]])
+
+
+@requirement("PUT-13")
+@each_pair
+def test_a_short_row_of_another_process_replaces_a_long_one(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send long values by another way, or in chunks, may find the old ones there."""
+    first, second = looker_and_changer(part, actors, pair)
+    long, short = torch.arange(1 << 16), torch.arange(5) + 7
+    for name, shorter in (("x", short), ("y", torch.arange(20_000) + 3)):
+        first.put(["a", "b"], **{name: stack_or_nest([long, long + 1])})
+        part.expect_rows(["a", "b"], **{name: [long, long + 1]})
+        second.put(["a"], **{name: stack_or_nest([shorter])})
+        for view in (part, first, second):
+            view.expect_rows(["b", "a"], **{name: [long + 1, shorter]})
+
+
+@requirement("PUT-21", leans_on=("PUT-28",))
+@each_pair
+def test_objects_of_unlike_kinds_of_two_processes_are_read_together(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
+) -> None:
+    """Planes that choose how to decode a read by its first row, or by its writer."""
+    first, second = looker_and_changer(part, actors, pair)
+    texts, logs = ["plain", '{"role": "user"}'], [[{"role": "user", "turns": [1]}], None]
+    put = put_or_leave_nothing(first, target, ["t0", "t1"], log=object_array(texts))
+    if put and put_or_leave_nothing(second, target, ["l0", "l1"], log=object_array(logs)):
+        for view in (part, first, second):
+            both = view.get(["t0", "l0", "t1", "l1"], "log")
+            expect_objects(both, "log", [texts[0], logs[0], texts[1], logs[1]])
+            both = view.get(["l1", "t1", "l0", "t0"], "log")
+            expect_objects(both, "log", [logs[1], texts[1], logs[0], texts[0]])

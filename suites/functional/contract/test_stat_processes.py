@@ -106,3 +106,20 @@ def test_rows_for_which_a_claim_of_another_process_waits_are_unclaimed(
     changer.put_labeled(IDS[2:])
     expect_ids(expect_woken(waiting, looker, changer), IDS, "rows of the woken claim")
     expect_equal(changer.consumed(), True, "status with every row claimed")
+
+
+@requirement("STAT-01")
+@each_pair
+def test_an_older_row_that_is_unclaimed_counts_beside_newer_claimed_ones(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that keep one mark for each writer, of its newest row, forget what came late."""
+    asks, writes = looker_and_changer(part, actors, pair)
+    writes.put_labeled(["old"], "y")
+    writes.put_labeled(["new"], "x", "y")
+    expect_ids(writes.claim("train", ["x", "y"]), ["new"], "rows with x and y")
+    expect_equal(asks.consumed("train"), False, "the status before the older row is ready:")
+    writes.put_labeled(["old"], "x")
+    expect_equal(asks.consumed("train"), False, "the status with an older row unclaimed:")
+    expect_ids(asks.claim("train", ["x", "y"]), ["old"], "rows that became ready late")
+    expect_equal(asks.consumed("train"), True, "the status once it is claimed:")

@@ -1,0 +1,123 @@
+"""Values of two processes that are stored, sent or decoded together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+from unittest.mock import patch
+
+from tensordict import TensorDict
+
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.index import IndexRow
+from rlconform.backends.index.block import Block
+from rlconform.backends.ray_store import connection
+from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.mutants.call import State
+from rlconform.mutants.memory.helpers import rows_in
+from rlconform.mutants.ray_store.mutant import STARTING, controller_mutant, ray_mutant
+from rlconform.mutants.types import Ids, Names
+from rlconform.wire import is_object_column, object_column, object_rows
+
+
+def _place(row: IndexRow, name: str) -> tuple[Block, int] | None:
+    """Return where a field of a row is stored."""
+    return next(((block, at) for block, at, names in row.parts if name in names), None)
+
+
+def _point(row: IndexRow, name: str, block: Block, at: int) -> None:
+    """Let a field of a row be what is stored there."""
+    parts = [(b, n, names - {name}) for b, n, names in row.parts]
+    row.parts = [part for part in parts if part[2]] + [(block, at, frozenset({name}))]
+
+
+@controller_mutant("PUT-13", evidence="row", chance=False, may_fail="GET-10 RANK-01")
+class EqualColumnsShared(Controller):
+    """Stores equal columns of two processes once, for the first of them to overwrite in place."""
+
+    _first = State(dict[tuple[Any, ...], tuple[str, list[IndexRow]]])
+    _users = State(dict[tuple[str, str, str], tuple[str, IndexRow]])
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, parcel, reference)
+        if isinstance(due, Refusal) or not parcel:
+            return due
+        where, rows = put.partition_id, rows_in(self._index, put.partition_id, put.sample_ids)
+        for name, column in parcel.items():
+            for row in rows:
+                writer, user = self._users.pop((where, row.sample_id, name), ("", None))
+                place = _place(row, name)
+                if user is not None and user.parts and writer == put.writer and place:
+                    _point(user, name, *place)
+            content = hashlib.sha256(column.values.tobytes()).digest()
+            key = (where, name, len(rows), str(column.dtype), content)
+            writer, firsts = self._first.setdefault(key, (put.writer, rows))
+            if writer != put.writer:
+                for first, row in zip(firsts, rows, strict=True):
+                    if first is not row and name in first.fields:
+                        self._users[where, first.sample_id, name] = (writer, row)
+        return due
+
+
+@controller_mutant("PUT-13", evidence="row", chance=False, may_fail="GET-10 CLEAR-04 REG-03")
+class LargeCopyWinsOverSmall(Controller):
+    """Looks for a value in the object store first, where the large one of another process is."""
+
+    _author = State(dict[Block, str])
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        large = [
+            (row, name, block, at)
+            for row in rows_in(self._index, put.partition_id, put.sample_ids)
+            for block, at, names in row.parts
+            for name in names & parcel.keys()
+            if not reference
+            and block.payload.reference is not None
+            and self._author.get(block, put.writer) != put.writer
+        ]
+        due = await super().commit(put, parcel, reference)
+        if not isinstance(due, Refusal) and parcel:
+            rows = rows_in(self._index, put.partition_id, put.sample_ids)
+            self._author[rows[-1].parts[-1][0]] = put.writer
+            for place in large:
+                _point(*place)
+        return due
+
+
+class _KnowsAuthors(Controller):
+    _author = State(dict[Block, str])
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, parcel, reference)
+        if not isinstance(due, Refusal) and parcel:
+            row = rows_in(self._index, put.partition_id, put.sample_ids)[-1]
+            self._author[row.parts[-1][0]] = put.writer
+        return due
+
+    async def authors(self, partition_id: str, ids: list[str], name: str) -> list[str]:
+        rows = {row.sample_id: row for row in rows_in(self._index, partition_id, ids)}
+        places = [_place(rows[i], name) if i in rows else None for i in ids]
+        return [self._author.get(place[0], "") if place else "" for place in places]
+
+
+@ray_mutant("PUT-21", evidence="row", may_fail="GET-10 PUT-13")
+class ObjectsDecodedByFirstWriter(RayStoreClient):
+    """Decodes a read as its first row: as text if the writer of that has put only texts."""
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _KnowsAuthors):
+            super().__init__(cfg, bootstrap)
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        for name in list(map(str, batch.keys())):
+            if not is_object_column(batch.get(name)):
+                continue
+            values = object_rows(batch.get(name), len(sample_ids))
+            by = self._connection.call("authors", partition_id, list(sample_ids), name)
+            if all(isinstance(v, str) for v, who in zip(values, by, strict=True) if who == by[0]):
+                texts = [v if isinstance(v, str) else json.dumps(v, default=str) for v in values]
+                batch.set(name, object_column(texts))
+        return batch

@@ -1,0 +1,161 @@
+"""Claims that wait in one process and are woken for another, and claims that end with the time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+from unittest.mock import patch
+
+from rlconform.backends.process_id import process_id
+from rlconform.backends.ray_store import connection
+from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.controller import Controller, StoredPut
+from rlconform.mutants.call import State
+from rlconform.mutants.memory.helpers import give_back, rows_in
+from rlconform.mutants.ray_store.mutant import STARTING, ray_mutant
+
+
+class _WakesSome(Controller):
+    """A controller that looks whether a waiting claim is ready only at changes that ``concern`` it.
+
+    ``concern`` is called with the claim's partition, task and what ``note`` returned at its start.
+    """
+
+    def note(self) -> Any:
+        """Return what is known when a claim begins to wait."""
+
+    def concern(self, _partition_id: str, _task: str, _noted: Any) -> bool:
+        """Whether the newest change wakes the claim."""
+        return True
+
+    async def _wait(
+        self, partition_id: str, task: str, required: Any, rows: int, deadline: float
+    ) -> None:
+        noted, ready = self.note(), False
+        while not ready:
+            changed = asyncio.get_running_loop().create_future()
+            waiting = self._waiting.setdefault(partition_id, set())
+            waiting.add(changed)
+            try:
+                await asyncio.wait_for(changed, deadline - time.monotonic())
+            except TimeoutError:
+                raise TimeoutError(f"{partition_id!r} has no {rows} rows for {task!r}") from None
+            finally:
+                waiting.discard(changed)
+            partition = self._index.partition(partition_id)
+            ready = self.concern(partition_id, task, noted) and partition.is_ready(
+                task, required, rows
+            )
+
+
+class _NeedsByTask(_WakesSome):
+    _needs = State(dict[tuple[str, str], dict[str, list[frozenset[str]]]])
+
+    async def claim_of(self, process: str, *claim: Any) -> Any:
+        partition_id, task, names, _, wait_s = claim
+        if wait_s is None:
+            return await self.claim(*claim)
+        needs = self._needs.setdefault((partition_id, task), {})
+        needs[process] = [*needs.pop(process, []), frozenset(names)]  # it is the last one now
+        try:
+            return await self.claim(*claim)
+        finally:
+            needs[process].remove(frozenset(names))
+            if not needs[process]:
+                del needs[process]
+
+    def concern(self, partition_id: str, task: str, _noted: Any) -> bool:
+        newest = [*self._needs.get((partition_id, task), {}).values()] or [[]]
+        partition = self._index.partition(partition_id)
+        return not newest[-1] or any(partition.is_ready(task, need, 1) for need in newest[-1])
+
+
+@ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
+class WaitersShareFieldsOfTask(RayStoreClient):
+    """Keeps for each task one entry of what its waiting claims need: that of the newest process."""
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _NeedsByTask):
+            super().__init__(cfg, bootstrap)
+        call = self._connection.call_waiting
+
+        def as_process(method: str, wait_s: float, *args: Any) -> Any:
+            if method == "claim":
+                return call("claim_of", wait_s, process_id(), *args)
+            return call(method, wait_s, *args)
+
+        self._connection.call_waiting = as_process
+
+
+class _Subscriptions(_WakesSome):
+    _members = State(set[str])
+    _putter = ""
+
+    async def join(self, process: str) -> None:
+        self._members.add(process)
+
+    async def commit(self, put: StoredPut, columns: Any, reference: list[Any]) -> Any:
+        self._putter = put.writer
+        return await super().commit(put, columns, reference)
+
+    def note(self) -> Any:
+        return frozenset(self._members)
+
+    def concern(self, _partition_id: str, _task: str, noted: Any) -> bool:
+        return self._putter in noted
+
+
+@ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
+class LateJoinerWakesNobody(RayStoreClient):
+    """Lets a waiting claim subscribe to the processes that are attached when it begins."""
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _Subscriptions):
+            super().__init__(cfg, bootstrap)
+        self._connection.call("join", process_id())
+
+
+#: Seconds without a call after which a process loses what it has claimed.
+LEASE_S = 4.0
+
+#: A process, its partition, its task and the rows that it has claimed.
+Lease = tuple[str, str, str, list[Any]]
+
+
+class _Leasing(Controller):
+    _heard = State(dict[str, float])
+    _leases = State(list[Lease])
+
+    async def renew(self, process: str) -> None:
+        now = self._heard[process] = time.monotonic()
+        for lease in list(self._leases):
+            holder, partition_id, task, rows = lease
+            if now - self._heard[holder] > LEASE_S:
+                self._leases.remove(lease)
+                known = rows_in(self._index, partition_id, [row.sample_id for row in rows])
+                held = [row for row in known if row in rows and task in row.claimed_by]
+                give_back(self._index.partition(partition_id), held, task)
+                self._wake(partition_id)
+
+    async def lease(self, process: str, partition_id: str, task: str, ids: list[str]) -> None:
+        self._leases.append((process, partition_id, task, rows_in(self._index, partition_id, ids)))
+
+
+@ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
+class ClaimLeasedByClock(RayStoreClient):
+    """Takes claimed rows back from a process that has called nothing for four seconds."""
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _Leasing):
+            super().__init__(cfg, bootstrap)
+        call = self._connection.call_waiting
+
+        def renewing(method: str, wait_s: float, *args: Any) -> Any:
+            call("renew", 0.0, process_id())
+            answer = call(method, wait_s, *args)
+            if method == "claim" and answer and answer[0]:
+                call("lease", 0.0, process_id(), args[0], args[1], answer[0])
+            return answer
+
+        self._connection.call_waiting = renewing

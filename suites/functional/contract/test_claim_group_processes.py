@@ -1,0 +1,81 @@
+"""CLAIM-15 across processes: groups whose rows come from several writers, or partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlconform.certify.assertions.expect import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+from rlconform.contract.fields import INPUT_LENGTHS
+
+
+@requirement("CLAIM-15", leans_on=("REG-04",))
+def test_rows_of_the_same_prompt_in_another_partition_complete_no_group(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
+    train, evaluation = (new_partition(grpo_group_size=2) for _ in range(2))
+    (attached,) = actors(1)
+    train.put_labeled(["u_g0"])
+    evaluation.via(attached).put_labeled(["u_g1"])
+    for part in (train, evaluation, train.via(attached), evaluation.via(attached)):
+        half = part.claim(batch_size=2).sample_ids
+        expect_equal(half, [], "rows of a group of which the rest is in another partition")
+    train.via(attached).put_labeled(["u_g1"])
+    expect_ids(train.claim(batch_size=2), ["u_g0", "u_g1"], "the whole group")
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-08",))
+def test_a_member_that_another_process_puts_again_brings_no_group_back(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    attached, third = (part.via(actor) for actor in actors(2))
+    part.put_labeled(["u_g0", "u_g1"])
+    expect_ids(third.claim(batch_size=2), ["u_g0", "u_g1"], "the group")
+    attached.clear(["u_g1"])
+    attached.put_labeled(["u_g1"], version=1)
+    for view in (part, attached, third):
+        again = view.claim(batch_size=2).sample_ids
+        expect_equal("u_g0" in again, False, "whether a row is claimed again with its group:")
+
+
+@requirement("CLAIM-15", leans_on=("STAT-01",))
+@each_pair
+def test_rows_of_a_group_that_is_not_complete_count(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    part = new_partition(grpo_group_size=3)
+    first, second = looker_and_changer(part, actors, pair)
+    whole = ["v_g0", "v_g1", "v_g2"]
+    first.put_labeled(whole)
+    expect_ids(first.claim(batch_size=3), whole, "the group of one writer")
+    first.put_labeled(["u_g0"])
+    second.put_labeled(["u_g1"])
+    for view in (part, first, second):
+        expect_equal(view.consumed("train"), False, "the status with two of three rows unclaimed:")
+    first.put_labeled(["u_g2"])
+    expect_ids(second.claim(batch_size=3), ["u_g0", "u_g1", "u_g2"], "the group of two writers")
+    for view in (part, first, second):
+        expect_equal(view.consumed("train"), True, "the status once the group is claimed:")
+
+
+@requirement("CLAIM-15", leans_on=("TAG-01", "TAG-06"))
+def test_each_row_of_a_group_of_two_writers_has_its_own_tags(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
+    """Planes that gather a group writer by writer return its tags in another order than its ids."""
+    part = new_partition(grpo_group_size=4)
+    writers = [part, *(part.via(actor) for actor in actors(2))]
+    ids = [f"u_g{n}" for n in range(4)]
+    due = {i: {"number": n, INPUT_LENGTHS: 10 + n} for n, i in enumerate(ids)}
+    for number, sample_id in enumerate(ids):
+        writers[number % 2].put_labeled([sample_id], tags=[due[sample_id]])
+    meta = writers[2].claim(batch_size=4)
+    expect_equal(tags_by_id(meta), due, "tags of a group that two processes put by turns")
+    lengths = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
+    if lengths:
+        expected = {i: tags[INPUT_LENGTHS] for i, tags in due.items()}
+        expect_equal(lengths, expected, "sequence_lengths of the group")

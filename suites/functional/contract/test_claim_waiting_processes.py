@@ -1,0 +1,72 @@
+"""CLAIM-05, 08: claims of several processes that wait at once, and rows of a process that idles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlconform.certify.assertions.expect import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
+    expect_timeout,
+    expect_waiting,
+    expect_woken,
+    start_blocking_claim,
+)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import DataPlaneClient
+
+Actors = Callable[[int], list[DataPlaneClient]]
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+#: Seconds without a call of a process that has claimed.
+IDLE_S = 6.0
+
+
+@requirement("CLAIM-05")
+def test_two_processes_that_wait_for_different_fields_are_each_woken_for_their_own(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes with one entry of waiting claims for each task forget the fields of all but one."""
+    few, many, writer = (part.via(actor) for actor in actors(3))
+    timeout_s = 4 * part.timeouts.settle
+    narrow = start_blocking_claim(few, 2, timeout_s)
+    expect_waiting(narrow, part, "two rows with x", "an answer with no row ready")
+    wide = BackgroundCall(
+        lambda: (
+            many.claim("train", ["x", "y"], 2, blocking=True, timeout_s=timeout_s),
+            many.last_end,
+        ),
+        "the claim for x and y",
+    )
+    early = wide.returned_within(part.timeouts.quiet)
+    expect_equal(early, False, "whether the claim for x and y returns with no row ready:")
+    writer.put_labeled(IDS[:2], "x")
+    expect_ids(expect_woken(narrow, few, writer), IDS[:2], "rows of the claim for x")
+    writer.put_labeled(["v_g0", "v_g1"], "x", "y")
+    woken, _ = wide.result(many.call_s + part.timeouts.settle)
+    expect_ids(woken, ["v_g0", "v_g1"], "rows of the claim for x and y")
+
+
+@requirement("CLAIM-05", leans_on=("LIFE-06",))
+def test_a_process_that_attaches_during_a_wait_wakes_the_claim(
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    """Planes whose waiting claims ask the processes that they know hear nothing of a new one."""
+    waiting = start_blocking_claim(part, 2, timeout_s=part.timeouts.start)
+    expect_waiting(waiting, part, "two rows", "an answer with no row ready")
+    late = part.via(new_actor())
+    late.put_labeled(IDS[:2])
+    expect_ids(expect_woken(waiting, part, late), IDS[:2], "rows that the new process has put")
+
+
+@requirement("CLAIM-08")
+def test_rows_of_a_process_that_does_nothing_for_long_stay_claimed(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """A trainer computes for minutes between its calls; a lease that ends gives its rows away."""
+    idle, other = (part.via(actor) for actor in actors(2))
+    part.put_labeled(IDS)
+    expect_ids(idle.claim("train"), IDS, "rows of the process that does nothing for long")
+    expect_timeout(other, 1, timeout_s=IDLE_S)
+    expect_equal(other.claim("train", batch_size=3).sample_ids, [], "rows claimed once more")
