@@ -53,6 +53,9 @@ def fingerprint(value: Any) -> Any:
             return kind, kinds.pop(), tuple(value)
         return kind, tuple(map(fingerprint, value))
     if kind is dict:
+        kinds_of_all = (*map(type, value), *map(type, value.values()))
+        if PLAIN.issuperset(kinds_of_all):  # tags, above all
+            return kind, kinds_of_all, tuple(value.items())
         return kind, tuple(map(fingerprint, value)), tuple(map(fingerprint, value.values()))
     return _of_object(value)
 
