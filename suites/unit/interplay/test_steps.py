@@ -20,7 +20,7 @@ from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
 
 #: The first check runs the scenarios of all.
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 
 #: ``functional/interplay`` has scenarios of several processes.
 scenario = partial(requirement, patience=PATIENCE_S, scattered=False)
@@ -98,6 +98,11 @@ def test_an_unknown_row_is_readable_after_no_steps(check_steps: Callable[[], Non
 
 @scenario("GET-05")
 def test_an_unproduced_field_is_readable_after_no_steps(check_steps: Callable[[], None]) -> None:
+    check_steps()
+
+
+@scenario("GET-06")
+def test_a_cleared_row_is_readable_after_no_steps(check_steps: Callable[[], None]) -> None:
     check_steps()
 
 

@@ -255,6 +255,8 @@ def test_every_requirement_that_a_difference_may_break_has_a_check(
         ("rows", Circumstances("overwrite", alone=True), "PUT-13"),
         ("status", Circumstances("tag_new", alone=True), "STAT-01"),
         ("lost", Circumstances("complete_group", alone=True), "PUT-16"),
+        ("cleared", Circumstances("start_anew", alone=True), "GET-06"),
+        ("unknown", Circumstances("overwrite", registered_again=True, alone=True), "GET-04"),
     ],
 )
 def test_what_happened_decides_what_is_broken(kind: Kind, now: Circumstances, due: str) -> None:
