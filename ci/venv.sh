@@ -1,6 +1,7 @@
 # Makes .venv with all that the tests need and puts it first on PATH:  source ci/venv.sh EXTRAS
 bash ci/system_packages.sh
 python3 -m venv .venv
-.venv/bin/pip install -q --no-compile -c ci/constraints.txt -e ".[$1]"
 export PATH="$PWD/.venv/bin:$PATH"
+pip install -q uv
+bash ci/fast_install.sh .venv/bin/python -c ci/constraints.txt -e ".[$1]"
 export RLCONFORM_ARTIFACTS="$PWD/rlconform-artifacts" # screenshots of the pages

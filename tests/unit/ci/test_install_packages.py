@@ -46,3 +46,23 @@ def test_what_is_missing_is_installed_or_named(tmp_path: Path, script: str, pack
     assert said == ""
     assert asked.startswith("update -qq\ninstall -y")
     assert package in asked
+
+
+@pytest.mark.parametrize(("uv", "by_pip"), [("exit 0", False), ("exit 1", True), (None, True)])
+def test_pip_installs_where_uv_does_not(tmp_path: Path, uv: str | None, by_pip: bool) -> None:
+    calls, python = tmp_path / "calls", tmp_path / "python"
+    python.write_text(f'#!/bin/bash\n[[ $3 == config ]] || echo "$@" >>{calls}\n')
+    python.chmod(0o755)
+    if uv is not None:
+        (tmp_path / "uv").write_text(f"#!/bin/bash\n{uv}\n")
+        (tmp_path / "uv").chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(CI / "fast_install.sh"), str(python), "-c", "constraints.txt", "torch"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    asked = calls.read_text() if calls.exists() else ""
+    assert asked == ("-m pip install -q --no-compile -c constraints.txt torch\n" * by_pip)
+    assert ("pip does" in done.stderr) == (uv == "exit 1")
