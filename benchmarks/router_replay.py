@@ -191,7 +191,8 @@ def draw(comparisons: list[Comparison]) -> Figure:
         axes.grid(alpha=0.3)
     first, *_ = figure.axes
     first.set_ylabel("share of tokens with more")
-    first.legend()
+    lines, labels = first.get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
