@@ -16,6 +16,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rlconform.certify import certify as certification
+from rlconform.certify.isolation.forkserver import ForkServer
+from rlconform.certify.options import CertifyOptions
+from rlconform.certify.report.json_report import suite_digest
 from rlconform.certify.report.verify import Fault, verify_report
 
 SOUND = {"PASS", "NOT_APPLICABLE"}
@@ -237,6 +241,19 @@ def test_a_probe_that_fails_leaves_junit_green(certify: Callable[..., Any]) -> N
     assert any(
         "does not declare dtype_complex" in said and "TypeError" in said for said in probed
     ), set(probed)
+
+
+def test_a_report_names_the_checks_as_they_were_at_the_start(fork_server: ForkServer) -> None:
+    """Whoever edits checks during a run gets a report of the ones that ran."""
+    suite_digest.cache_clear()
+    known: list[int] = []
+    certification.certify(
+        CertifyOptions("memory", checks=("unit/contract/test_shard.py",)),
+        listener=lambda _run, _event: known.append(suite_digest.cache_info().currsize),
+        fork_server=fork_server,
+    )
+    assert known
+    assert set(known) == {1}
 
 
 def test_waived_failures_are_deviations(certify: Callable[..., Any], tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ RAISED: dict[Change, str] = {
     "claim_few": "CLAIM-02",
 }
 #: What one process breaks where several would break a requirement of theirs.
-ALONE = {"GET-10": "PUT-13", "STAT-02": "STAT-01"}
+IN_ONE_PROCESS = {"GET-10": "PUT-13", "STAT-02": "STAT-01"}
 #: What one process breaks by a read that must raise, whatever happened before: a plane that leaves
 #: unknown rows out of a batch has one defect, which its vendor may have waived.
 MUST_RAISE: dict[Kind, str] = {"unknown": "GET-04", "unproduced": "GET-05", "cleared": "GET-06"}
@@ -113,7 +113,7 @@ def requirement_of(kind: Kind, now: Circumstances) -> str:
     if now.alone and kind in MUST_RAISE:
         return MUST_RAISE[kind]
     broken = _broken(kind, now)
-    return ALONE.get(broken, broken) if now.alone else broken
+    return IN_ONE_PROCESS.get(broken, broken) if now.alone else broken
 
 
 def _broken(kind: Kind, now: Circumstances) -> str:

@@ -47,10 +47,10 @@ Guest = Literal["none", "late", "writer", "looker", "changer"]
 #: The looks of drawn scenarios, the last ones twice; smaller scenarios have parts of them.
 FIRST_LOOKS: tuple[Look, ...] = ("nothing", "wait", "take_some", "see", "take", "see", "take")
 #: Only scenarios of one process make these, which have time for longer chains.
-ALONE: tuple[Change, ...] = (
+ALONE_CHANGES: tuple[Change, ...] = (
     "tag_some", "tag_new", "complete_group", "correct_dtype", "claim_few", "read_twice",
 )  # fmt: skip
-CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in ALONE)
+CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in ALONE_CHANGES)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 GUESTS: tuple[Guest, ...] = get_args(Guest)
 
@@ -262,7 +262,7 @@ def draw_alone(random: Random, groups: bool) -> InterplayScenario:
     """Draw a scenario of one process, possible or not."""
     chain = random.choice([2, 6, 7, 8])
     looks: Look = random.choice(FIRST_LOOKS)
-    changes = tuple(random.choice((*CHANGES, *ALONE)) for _ in range(chain))
+    changes = tuple(random.choice((*CHANGES, *ALONE_CHANGES)) for _ in range(chain))
     if looks == "wait":
         changes = (*(random.choice(IDLE) for _ in changes[1:]), random.choice(WAKING))
     return InterplayScenario(

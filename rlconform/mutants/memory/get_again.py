@@ -5,18 +5,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.columns.encode import read
-from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownPartition
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import is_dense
-from rlconform.mutants.memory.helpers import engine_mutant, find_rows, get_mutant
+from rlconform.mutants.memory.helpers import engine_mutant, find_rows, get_mutant, read_plan
 from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
@@ -119,15 +117,7 @@ class ReadPlanKeptByThread(MemoryEngine):
         known, plan = getattr(_OF_THREAD, "plan", None) or (None, None)
         if known != key:
             with self._locked() as index:
-                plan = [
-                    RowSelection(
-                        each.block.payload,
-                        each.names,
-                        np.array(each.indexes),
-                        np.array(each.positions),
-                    )
-                    for each in index.locate(partition_id, sample_ids, names)
-                ]
+                plan = read_plan(index, partition_id, sample_ids, names)
             _OF_THREAD.plan = key, plan
         batch: TensorDict = read(plan or [], names, len(sample_ids))
         return batch

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 
+from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import Index, IndexRow, PartitionIndex
 from rlconform.backends.index import Names as NameSet
 from rlconform.backends.memory import TARGET, MemoryClient
@@ -95,6 +97,18 @@ def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -
     partition = index._partitions.get(partition_id)
     known = {} if partition is None else partition._rows
     return [known[i] for i in (known if sample_ids is None else sample_ids) if i in known]
+
+
+def read_plan(
+    index: Index, partition_id: str, sample_ids: list[str], names: list[str]
+) -> list[RowSelection]:
+    """Return where the fields of these rows are now, for a read that a defect makes later."""
+    return [
+        RowSelection(
+            each.block.payload, each.names, np.array(each.indexes), np.array(each.positions)
+        )
+        for each in index.locate(partition_id, sample_ids, names)
+    ]
 
 
 def give_back(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 from tensordict import TensorDict
 
 from rlconform.backends.columns.encode import read
-from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.mutants.call import MethodCall, State
@@ -22,6 +20,7 @@ from rlconform.mutants.memory.helpers import (
     names_of,
     partition_of,
     put_mutant,
+    read_plan,
     register_mutant,
 )
 from rlconform.mutants.types import Claimed, Ids, MaybeBatch, MaybeTags, Names
@@ -179,15 +178,7 @@ class ReadPlansOutliveRegistration(MemoryEngine):
         with self._locked() as index:
             known, plan = self._plans.get(key, (-1, None))
             if known != now:
-                plan = [
-                    RowSelection(
-                        each.block.payload,
-                        each.names,
-                        np.array(each.indexes),
-                        np.array(each.positions),
-                    )
-                    for each in index.locate(partition_id, sample_ids, names)
-                ]
+                plan = read_plan(index, partition_id, sample_ids, names)
                 self._plans[key] = (now, plan)
         batch: TensorDict = read(plan, names, len(sample_ids))
         return batch

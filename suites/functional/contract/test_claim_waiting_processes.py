@@ -33,10 +33,7 @@ def test_two_processes_that_wait_for_different_fields_are_each_woken_for_their_o
     narrow = start_blocking_claim(few, 2, timeout_s)
     expect_waiting(narrow, part, "two rows with x", "an answer with no row ready")
     wide = BackgroundCall(
-        lambda: (
-            many.claim("train", ["x", "y"], 2, blocking=True, timeout_s=timeout_s),
-            many.last_end,
-        ),
+        lambda: many.claim("train", ["x", "y"], 2, blocking=True, timeout_s=timeout_s),
         "the claim for x and y",
     )
     early = wide.returned_within(part.timeouts.quiet)
@@ -44,7 +41,7 @@ def test_two_processes_that_wait_for_different_fields_are_each_woken_for_their_o
     writer.put_labeled(IDS[:2], "x")
     expect_ids(expect_woken(narrow, few, writer), IDS[:2], "rows of the claim for x")
     writer.put_labeled(["v_g0", "v_g1"], "x", "y")
-    woken, _ = wide.result(many.call_s + part.timeouts.settle)
+    woken = wide.result(many.call_s + part.timeouts.settle)
     expect_ids(woken, ["v_g0", "v_g1"], "rows of the claim for x and y")
 
 

@@ -113,7 +113,7 @@ def test_rows_for_which_a_claim_of_another_process_waits_are_unclaimed(
 def test_an_older_row_that_is_unclaimed_counts_beside_newer_claimed_ones(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
 ) -> None:
-    """Planes that keep one mark for each writer, of its newest row, forget what came late."""
+    """Planes that look only at the newest row of each writer miss an older one."""
     asks, writes = looker_and_changer(part, actors, pair)
     writes.put_labeled(["old"], "y")
     writes.put_labeled(["new"], "x", "y")

@@ -25,7 +25,7 @@ from rlconform.certify.interplay.matrix import (
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.row_versions import DTYPES, IDS, LABELS, NUMBERS, RowVersions
 from rlconform.certify.interplay.scenario import (
-    ALONE,
+    ALONE_CHANGES,
     CHANGES,
     FIRST_LOOKS,
     GUEST,
@@ -157,8 +157,11 @@ def test_a_scenario_of_one_process_has_no_other(of_one_process: list[InterplaySc
 
 def test_most_pairs_of_changes_follow_each_other(of_one_process: list[InterplayScenario]) -> None:
     pairs = {pair for each in of_one_process for pair in pairwise(each.changes)}
-    assert len(pairs) >= 0.7 * len((*CHANGES, *ALONE)) ** 2
-    assert {change for each in of_one_process for change in each.changes} == {*CHANGES, *ALONE}
+    assert len(pairs) >= 0.7 * len((*CHANGES, *ALONE_CHANGES)) ** 2
+    assert {change for each in of_one_process for change in each.changes} == {
+        *CHANGES,
+        *ALONE_CHANGES,
+    }
     assert {each.looks for each in of_one_process} == {*FIRST_LOOKS}
 
 
@@ -220,7 +223,7 @@ def of_several() -> Iterator[Circumstances]:
 
 
 def of_one() -> Iterator[Circumstances]:
-    for change in (None, *CHANGES, *ALONE):
+    for change in (None, *CHANGES, *ALONE_CHANGES):
         for again in (False, True):
             yield Circumstances(change, again, alone=True)
 
@@ -264,7 +267,7 @@ def test_what_happened_decides_what_is_broken(kind: Kind, now: Circumstances, du
 
 
 def test_every_change_is_made() -> None:
-    assert set(CHANGES_MADE) == {*CHANGES, *ALONE}
+    assert set(CHANGES_MADE) == {*CHANGES, *ALONE_CHANGES}
 
 
 # -- the model and the values --------------------------------------------------------------------
