@@ -40,6 +40,7 @@ class CertifyOptions:
     telling_first: bool = False  # whether to begin with a short check of each requirement
     turns: int = 1  # times that the checks run, each from the next seed, until one is broken
     effort: float = 1.0  # share of the usual number of generated examples
+    jobs: int = 1  # test processes at a time, each with its own plane and a share of the checks
     spread: bool = False  # whether the processes of checks are on different hosts of a joined Ray
     races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
     large_rows: bool = False  # whether to try rows of gigabytes

@@ -118,8 +118,10 @@ class RunRecord:
     results: dict[str, CheckResult] = field(default_factory=dict)  # by id of the check
     notes: list[str] = field(default_factory=list)  # remarks for readers of the report
     fewer_examples: list[str] = field(default_factory=list)  # checks without time for all of them
+    jobs: int = 1  # test processes at a time
     children: int = 0  # test processes started
     process_seconds: float = 0.0  # to start test processes, open planes in them, and end both
+    share_seconds: float = 0.0  # of all shares of the checks, which run at the same time
     seconds: float = 0.0  # wall time
     complete: bool = False  # whether every planned check has a result
 
@@ -142,10 +144,15 @@ class RunRecord:
 
     @property
     def time_split(self) -> TimeSplit:
-        """The wall time, split into the plane's, the processes' and rlconform's part."""
+        """The wall time, split into the plane's, the processes' and rlconform's part.
+
+        Of shares that run at the same time, each second counts by its share of the wall time.
+        """
         results = self.results.values()
-        calls = sum(result.plane_seconds for result in results)
+        at_once = max(1.0, self.share_seconds / self.seconds) if self.seconds else 1.0
+        calls = sum(result.plane_seconds for result in results) / at_once
         processes = self.process_seconds + sum(result.start_seconds for result in results)
+        processes /= at_once
         return TimeSplit(self.seconds, processes, calls, max(0.0, self.seconds - processes - calls))
 
     @property

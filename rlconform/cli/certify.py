@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -12,6 +13,7 @@ from rich.markup import escape
 
 from rlconform._exit_codes import ExitCode
 from rlconform._yaml import read_config
+from rlconform.backends import ONE_PROCESS
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.runner import PlaneDidNotStart
 from rlconform.certify.minimize import minimize
@@ -43,7 +45,7 @@ EPILOG = (
     "rlconform certify\n\n"
     "rlconform certify --level functional\n\n"
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
-    "rlconform certify ray_store --level durability\n\n"
+    "rlconform certify ray_store --level durability --jobs 4\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
     "rlconform certify my_adapter:TARGET --waivers waivers.toml --sign key.pem\n\n"
     "rlconform certify my_adapter:TARGET --only-failed rlconform-report\n\n"
@@ -94,6 +96,17 @@ def certify(
         Path | None,
         typer.Option(help="Only the checks that failed in this report; never certified."),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-n",
+            help="Test processes at a time, each with a plane of its own; default: 1, and for all "
+            "of memory one per core.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     large_rows: Annotated[
         bool, typer.Option("--large-rows", help="Try rows of 2 and 4 GiB (LOAD-04, durability).")
     ] = False,
@@ -142,6 +155,7 @@ def certify(
                 only=only,
                 why_only=f"failed in {only_failed}" if only else "",
                 telling_first=True,
+                jobs=jobs or (1 if select or only else _usual_jobs(target)),
                 spread=spread,
             )
             if spread and not ray_address:
@@ -228,6 +242,19 @@ def _write_again(certificate: Certificate, folder: Path, sign_with: Signer | Non
         write_report(certificate, folder, True, sign_with)
     except ConfigError as error:
         fail(str(error))
+
+
+#: Planes of one process that are checked at a time, at most: each more costs its start.
+MOST_JOBS = 4
+
+
+def _usual_jobs(target: str) -> int:
+    """Return how many planes are checked at a time unless the user says it.
+
+    Planes that live in their process don't meet. Of others only the user knows: they may use a port
+    or a file that only one of them can have.
+    """
+    return min(MOST_JOBS, len(os.sched_getaffinity(0))) if target in ONE_PROCESS else 1
 
 
 def _level(name: str | None) -> Level | None:

@@ -26,6 +26,7 @@ from rlconform.certify.isolation import events
 from rlconform.certify.isolation.actor_pool import ActorsLateWarning
 from rlconform.certify.isolation.events import EventPipe
 from rlconform.certify.isolation.hang_tally import HungCalls
+from rlconform.certify.isolation.shares import Share
 from rlconform.certify.plugin.call_watchdog import Watchdog, allowance
 from rlconform.certify.plugin.check_result import (
     RECORDING,
@@ -193,6 +194,10 @@ class CertifyPlugin:
             for one in self._plan
         ]
         self.pipe.send(events.ChecksCollected(plan))
+        share = Share.parse(self._option("--rlconform-share"))
+        if share.count > 1:
+            mine = share.of([check.id for check in plan if not check.left_out])
+            session.items[:] = [item for item in session.items if check_id(item) in mine]
         if selected & {check.id for check in plan} and self.session.target.isolation == "process":
             if not self.pipe.watched and len(session.items) > 1:
                 raise pytest.UsageError(

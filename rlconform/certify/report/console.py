@@ -34,6 +34,8 @@ from rlconform.contract import load_requirements
 MOST_LINES = 3
 #: Seconds between lines of progress, where no bar can be shown.
 QUIET_S = 30.0
+#: Seconds between two estimates of the time left.
+ESTIMATE_S = 1.0
 #: Longest text of a cause in the terminal; the report has the whole text.
 LONGEST = 300
 
@@ -65,33 +67,44 @@ class CertifyProgress(LiveBar):
     ) -> None:
         super().__init__(console, "starting the plane")
         self._verbose, self._earlier, self._clock = verbose, earlier, clock
-        self._said_at = clock()
+        self._said_at = self._estimated_at = clock()
+        self._left, self._broken = "", 0  # the last estimate, and how many checks are broken
+        self._introduced: set[type[Event]] = set()  # kinds of events that one line is about
         self._shown: Counter[str] = Counter()  # broken checks by requirement
         self._requirements = load_requirements()
 
     def hear(self, run: RunRecord, event: Event) -> None:
         """Update the display for an event of the run."""
         match event:
-            case events.TargetDescribed() if run.children == 1:
+            case events.TargetDescribed() if self._is_first(event):
                 self.console.print(
                     f"Certifying [bold]{escape(run.target['name'])}[/] "
                     f"{escape(run.target['version'])}{' ' * bool(run.target['version'])}"
                     f"at level [bold]{run.target['level']}[/]{_level_origin(run)}"
                 )
-            case events.ChecksCollected() if run.children == 1:
+            case events.ChecksCollected() if self._is_first(event):
                 self.show("checking", total=len(run.due))
                 self._said_at = self._clock()
                 self.console.print(f"{len(run.due)} checks planned")
             case events.CheckBegan(check_id):
                 self.show(check_id.rpartition("::")[2])
             case events.CheckEnded(result) | events.ChangeFound(result):
+                self._broken += result.outcome in BROKEN
                 self._print(run, result)
                 self._show_progress(run)
 
+    def _is_first(self, event: Event) -> bool:
+        """Whether it is the first event of its kind: every test process sends one."""
+        first = type(event) not in self._introduced
+        self._introduced.add(type(event))
+        return first
+
     def _show_progress(self, run: RunRecord) -> None:
         """Show how many checks are done, how many are broken, and about how long the rest takes."""
-        broken = sum(result.outcome in BROKEN for result in run.results.values())
-        known = [f"{broken} broken" * bool(broken), in_words(seconds_left(run, self._earlier))]
+        if self._clock() - self._estimated_at >= ESTIMATE_S:  # it looks at all checks
+            self._estimated_at = self._clock()
+            self._left = in_words(seconds_left(run, self._earlier))
+        known = [f"{self._broken} broken" * bool(self._broken), self._left]
         more = ", ".join(filter(None, known))
         self.show(done=len(run.results), more=more)
         if not self.console.is_terminal and self._clock() - self._said_at >= QUIET_S:
@@ -190,10 +203,12 @@ def print_summary(console: Console, certificate: Certificate) -> None:
         console.print(f"[yellow]note:[/] {escape(note)}")
     console.print(f"{len(results)} requirements: {tally}", highlight=False)
     several = "es" * (run.children != 1)
+    at_once = f", {run.jobs} at a time" if run.jobs > 1 else ""
     console.print(
         f"{len(run.results)} checks in {split.total:.0f} s: {split.processes:.0f} s to start and "
         f"end processes, {split.plane_calls:.0f} s inside the plane's calls, {split.kit:.0f} s "
-        f"({split.kit_share:.0%}) the kit's own; {run.children} test process{several}",
+        f"({split.kit_share:.0%}) the kit's own; {run.children} test process{several}"
+        f"{at_once}",
         highlight=False,
     )
     style = {

@@ -98,6 +98,7 @@ class HeaderPart(_Part):
     host: HostPart
     seconds: SecondsPart
     test_processes: int
+    jobs: int = 1  # test processes at a time; older reports do not say
 
 
 class RequirementPart(_Part):

@@ -89,6 +89,7 @@ def _header(certificate: Certificate) -> dict[str, Any]:
         },
         "seconds": {name: round(took, 3) for name, took in asdict(run.time_split).items()},
         "test_processes": run.children,
+        "jobs": run.jobs,
     }
 
 

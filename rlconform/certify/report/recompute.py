@@ -55,6 +55,7 @@ def run_of(document: ReportDocument, histories: Mapping[str, str]) -> RunRecord:
             if part.ran
         },
         notes=document.notes,
+        jobs=header.jobs,
         children=header.test_processes,
         process_seconds=header.seconds.processes,
         seconds=header.seconds.total,

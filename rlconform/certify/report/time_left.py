@@ -18,6 +18,7 @@ def seconds_left(
 
     ``earlier`` has the seconds of an earlier run's checks by id; how much faster or slower this run
     goes is taken into account. A check that is not in it takes as long as the mean of its folder.
+    As many checks as the run has jobs go on at a time.
     """
     done = run.results
     if len(done) < min(ENOUGH, len(run.due)):
@@ -31,9 +32,9 @@ def seconds_left(
         by_folder.setdefault(_folder(id_), []).append(result.seconds)
     overall = _mean([result.seconds for result in done.values()])
     means = {folder: _mean(seconds) for folder, seconds in by_folder.items()}
-    return sum(
-        expected.get(check.id, means.get(_folder(check.id), overall)) for check in run.pending
-    )
+    pending = run.pending
+    left = [expected.get(each.id, means.get(_folder(each.id), overall)) for each in pending]
+    return sum(left) / run.jobs
 
 
 def in_words(seconds: float | None) -> str:

@@ -85,6 +85,23 @@ def test_what_was_found_is_reported(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("heeding_interrupts")
+def test_planes_at_the_same_time_are_all_ended(
+    user: Any, left_behind: Callable[[], list[str]]
+) -> None:
+    point = f"{CERTIFY}isolation.check_in_flight:CheckInFlight.__post_init__"
+    arguments = ["certify", "memory", "--jobs", "3", "--out", str(user.out)]
+    done = user.start(["-c", PROGRAM, point, str(int(signal.SIGINT)), "once", *arguments])
+    stdout, stderr = done.communicate(timeout=200)
+    assert "Traceback" not in stderr + stdout, stderr
+    assert done.returncode in {1, 3}, stdout + stderr
+    report = json.loads((user.out / "report.json").read_text("utf-8"))
+    assert not report["footer"]["complete"]
+    assert "interrupted: the report is partial" in report["notes"]
+    assert left_behind() == []
+
+
+@pytest.mark.timeout(300)
 def test_two_certifications_at_once_never_meet(
     user: Any, left_behind: Callable[[], list[str]]
 ) -> None:
