@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store import connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, StoredPut
+from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, rows_in
 from rlconform.mutants.ray_store.mutant import STARTING, ray_mutant
@@ -159,3 +161,56 @@ class ClaimLeasedByClock(RayStoreClient):
             return answer
 
         self._connection.call_waiting = renewing
+
+
+class _WaitersByTask(Controller):
+    _ended = State(Counter[tuple[str, str]])
+
+    async def end_waits(self, partition_id: str, task: str) -> None:
+        self._ended[partition_id, task] += 1
+        self._wake(partition_id)
+
+    async def _wait(
+        self, partition_id: str, task: str, required: Any, rows: int, deadline: float
+    ) -> None:
+        before, ready = self._ended[partition_id, task], False
+        while not ready:
+            changed = asyncio.get_running_loop().create_future()
+            waiting = self._waiting.setdefault(partition_id, set())
+            waiting.add(changed)
+            try:
+                await asyncio.wait_for(changed, deadline - time.monotonic())
+            except TimeoutError:
+                raise TimeoutError(f"{partition_id!r} has no {rows} rows for {task!r}") from None
+            finally:
+                waiting.discard(changed)
+            if self._ended[partition_id, task] != before:
+                raise ClientClosed("the client of this claim was closed")
+            ready = self._index.partition(partition_id).is_ready(task, required, rows)
+
+
+@ray_mutant("LIFE-02", evidence="ClientClosed", may_fail="LIFE-10")
+class CloseEndsWaitsOfTask(RayStoreClient):
+    """Cancels the waiting claims of a task, also of other clients, if one of them closes."""
+
+    _waits = State(Counter[tuple[str, str]])
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _WaitersByTask):
+            super().__init__(cfg, bootstrap)
+
+    def claim_meta(
+        self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        key = str(partition_id), str(task_name)
+        self._waits[key] += 1
+        try:
+            return super().claim_meta(partition_id, task_name, *args, **kwargs)
+        finally:
+            self._waits[key] -= 1
+
+    def close(self) -> None:
+        waiting = [key for key, count in self._waits.items() if count]
+        for key in () if self._owner else waiting:
+            self._connection.call("end_waits", *key)
+        super().close()

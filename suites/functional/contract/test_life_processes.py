@@ -11,6 +11,7 @@ import torch
 
 from rlconform.certify.assertions.expect import (
     ContractViolation,
+    expect,
     expect_equal,
     expect_objects,
     expect_rejection,
@@ -209,6 +210,27 @@ def test_a_process_of_the_old_plane_attaches_to_the_new_one(
         expect_ids(view.claim("train"), [*IDS, "late"], "rows of the new plane")
     finally:
         worker.end()
+
+
+@requirement("LIFE-02")
+def test_a_client_that_closes_while_it_waits_ends_no_wait_of_others(
+    part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    """Planes that cancel the waiting claims of a task cancel those of other clients too."""
+    (attached,) = (part.via(actor) for actor in actors(1))
+    leaving = part.via(new_actor())
+    timeout_s = 4 * part.timeouts.settle
+    own = start_blocking_claim(leaving, 2, timeout_s)
+    claims = [(view, start_blocking_claim(view, 2, timeout_s)) for view in (part, attached)]
+    expect_waiting(own, part, "two rows", "an answer with no row ready")
+    leaving.client.close()
+    for _, claim in claims:
+        expect_waiting(claim, part, "two rows", "an answer after a waiting client's close")
+    ids = [f"late{n}" for n in range(6)]  # enough for its own claim too, which may have gone on
+    part.put_labeled(ids)
+    got = [i for view, claim in claims for i in expect_woken(claim, view, part).sample_ids]
+    expect(len({*got} & {*ids}) == 4, "two rows for each of the two claims that wait on", got)
+    own.finished.wait(timeout_s)  # however it ends: LIFE-10 judges that
 
 
 @requirement("LIFE-02")

@@ -19,6 +19,7 @@ from rlconform.certify.assertions.expect import (
     show_row,
 )
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.scenarios.labeled_rows import labeled_row
 from rlconform.certify.scenarios.odd_ids import NUMBERS, ODD_IDS
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
@@ -213,6 +214,29 @@ def test_a_short_row_of_another_process_replaces_a_long_one(
         second.put(["a"], **{name: stack_or_nest([shorter])})
         for view in (part, first, second):
             view.expect_rows(["b", "a"], **{name: [long + 1, shorter]})
+        ragged = [shorter[1:], shorter + 1]
+        first.put(["a", "b"], **{name: stack_or_nest([long, long + 1])})
+        second.put(["a", "b"], **{name: stack_or_nest(ragged)})
+        for view in (part, first, second):
+            view.expect_rows(["a", "b"], **{name: ragged})
+
+
+@requirement("PUT-13")
+def test_the_puts_of_a_client_that_attached_again_are_new(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    """Planes that number a process's messages may take its n-th put for the n-th one before."""
+    (worker,) = plane.actors().start(1)
+    view = part.via(worker)
+    try:
+        for version in range(3):
+            view.put_labeled(["a", "b"], "x", version=version)
+            view.put_labeled(["a", "b"], "y", version=version)
+            part.expect_labeled(["b", "a"], "x", "y", version=version)
+            worker.close()
+            plane.actors().attach_again(worker)
+    finally:
+        worker.end()
 
 
 @requirement("PUT-21", leans_on=("PUT-28",))

@@ -64,6 +64,30 @@ def test_processes_keep_using_a_partition_that_is_registered_again(
         part.register()
 
 
+@requirement("REG-04")
+def test_an_emptied_partition_is_never_one_that_was_registered_meanwhile(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
+    """Planes that number partitions may give an empty one's number to the next one."""
+    train, val = new_partition(), new_partition(register=False)
+    worker, other = actors(2)
+    writer, elsewhere = train.via(worker), val.via(other)
+    for step in range(2):
+        writer.put_labeled(IDS, version=step)
+        expect_ids(train.claim("train"), IDS, f"rows that it put in step {step}")
+        train.clear(IDS)
+        elsewhere.register()
+        train.register()
+        writer.put_labeled(["again"], version=step)
+        expect_equal(elsewhere.claim("train").sample_ids, [], "rows of the other partition")
+        expect_ids(train.claim("train"), ["again"], "rows of the partition that it named")
+        train.expect_labeled(["again"], version=step)
+        elsewhere.put_labeled(["own"], version=step)
+        expect_ids(val.claim("train"), ["own"], "rows of the other partition")
+        val.clear(["own"])
+        train.clear(["again"])
+
+
 @requirement("REG-03")
 @each_pair
 def test_a_process_that_knows_a_field_uses_its_dtype_of_a_new_registration(

@@ -1,0 +1,165 @@
+"""Numbers that a process keeps: of a partition, of its messages, of a row's chunks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import torch
+from tensordict import TensorDict
+
+from rlconform.backends.process_id import process_id
+from rlconform.backends.ray_store import connection
+from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.controller import Controller, Refusal
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import State
+from rlconform.mutants.ray_store.mutant import STARTING, ray_mutant
+from rlconform.wire import rows_of, stack_or_nest
+
+
+class _NumbersPartitions(Controller):
+    _numbered = State(list[str])  # names by number
+    _used = State(set[str])  # partitions that have had rows since they got their number
+
+    async def register(self, partition_id: str, tasks: list[str], group_size: int) -> Any:
+        answer = await super().register(partition_id, tasks, group_size)
+        if not isinstance(answer, Refusal):
+            self._number(partition_id, self._emptied())
+        return answer
+
+    async def number_of(self, partition_id: str) -> int:
+        self._used.add(partition_id)
+        return self._number(partition_id, None)
+
+    async def name_of(self, number: int) -> str:
+        return self._numbered[number]
+
+    def _number(self, partition_id: str, free: int | None) -> int:
+        if partition_id not in self._numbered:
+            if free is None:
+                self._numbered.append(partition_id)
+            else:
+                self._used.discard(self._numbered[free])
+                self._numbered[free] = partition_id
+        return self._numbered.index(partition_id)
+
+    def _emptied(self) -> int | None:
+        free = [n for n, name in enumerate(self._numbered) if self._was_emptied(name)]
+        return min(free, default=None)
+
+    def _was_emptied(self, name: str) -> bool:
+        return name in self._used and not self._index.sample_ids(name)
+
+
+@ray_mutant("REG-04", evidence="rows of the", may_fail="CLEAR-01 LIFE-06 PUT-13")
+class PartitionNumberGivenAgain(RayStoreClient):
+    """Puts to the partition that has the number which the process knows from its first put.
+
+    The number of an emptied partition is given to the next that is registered.
+    """
+
+    _of_process: ClassVar[dict[str, dict[str, int]]] = {}  # numbers by name, for each plane
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _NumbersPartitions):
+            super().__init__(cfg, bootstrap)
+        plane = self._connection._controller._actor_id.hex()
+        self._numbers = self._of_process.setdefault(plane, {})
+
+    def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
+        super().register_partition(partition_id, *args, **kwargs)
+        self._numbers.pop(partition_id, None)
+
+    def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        self._numbers.pop(partition_id, None)
+
+    def put_samples(
+        self, sample_ids: Any, partition_id: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        if not (isinstance(partition_id, str) and partition_id and sample_ids):
+            return super().put_samples(sample_ids, partition_id, *args, **kwargs)
+        if partition_id not in self._numbers:
+            self._numbers[partition_id] = self._connection.call("number_of", partition_id)
+        name = self._connection.call("name_of", self._numbers[partition_id])
+        receipt = super().put_samples(sample_ids, name, *args, **kwargs)
+        return replace(receipt, partition_id=partition_id)
+
+
+class _DropsRepeated(Controller):
+    _seen = State(dict[Any, Any])
+
+    async def seen(self, message: Any, rows: Any) -> bool:
+        known = self._seen.setdefault(message, rows)
+        return known is not rows and bool(known == rows)
+
+
+@ray_mutant("PUT-13", evidence="row", may_fail="LIFE-06 LIFE-02 CLEAR-04")
+class PutOfNewClientTakenForRetry(RayStoreClient):
+    """Drops a put of the same rows as the put of that number of the process's former client."""
+
+    _count = 0
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        with STARTING, patch.object(connection, "Controller", _DropsRepeated):
+            super().__init__(cfg, bootstrap)
+
+    def put_samples(
+        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
+    ) -> KVBatchMeta:
+        self._count += 1
+        if isinstance(sample_ids, list) and sample_ids and isinstance(fields, TensorDict):
+            names = list(map(str, fields.keys()))
+            rows = (str(partition_id), [str(i) for i in sample_ids], sorted(names))
+            if self._connection.call("seen", (process_id(), self._count), rows):
+                return KVBatchMeta(partition_id, None, list(sample_ids), fields=names)
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@ray_mutant("PUT-13", evidence="row")
+class LastChunksOfLongRowStay(RayStoreClient):
+    """Leaves the last chunks of another process's row if the new row has fewer chunks."""
+
+    _chunk: ClassVar[int] = 1 << 16  # bytes
+    _of_process: ClassVar[dict[str, set[tuple[str, str, str]]]] = {}  # rows it put, by plane
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        super().__init__(cfg, bootstrap)
+        plane = self._connection._controller._actor_id.hex()
+        self._own = self._of_process.setdefault(plane, set())
+
+    def put_samples(
+        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
+    ) -> KVBatchMeta:
+        stored = fields
+        for name, leaf in dict(fields.items() if isinstance(fields, TensorDict) else ()).items():
+            if isinstance(leaf, torch.Tensor) and leaf.layout is torch.jagged:
+                longer = self._with_old_ends(list(sample_ids), partition_id, name, leaf)
+                stored = TensorDict({**dict(stored.items()), name: longer}, fields.batch_size)
+        receipt = super().put_samples(sample_ids, partition_id, stored, tags)
+        self._own.update((partition_id, i, n) for i in sample_ids for n in receipt.fields or [])
+        return receipt
+
+    def _with_old_ends(
+        self, ids: list[str], partition_id: str, name: str, leaf: torch.Tensor
+    ) -> torch.Tensor:
+        rows = list(rows_of(leaf))
+        for place, sample_id in enumerate(ids[: len(rows)]):
+            if (partition_id, sample_id, name) not in self._own:
+                rows[place] = self._with_old_end(sample_id, partition_id, name, rows[place])
+        return stack_or_nest(rows)
+
+    def _with_old_end(
+        self, sample_id: str, partition_id: str, name: str, row: torch.Tensor
+    ) -> torch.Tensor:
+        try:
+            (old,) = rows_of(super().get_samples([sample_id], partition_id, [name]).get(name))
+        except (LookupError, ValueError, TypeError):
+            return row  # there is none
+        size = max(1, row[:1].numel() * row.element_size())
+        chunks = max(1, -(-len(row) * size // self._chunk))
+        end = old[chunks * self._chunk // size :]
+        same = old.dtype == row.dtype and old.shape[1:] == row.shape[1:]
+        return torch.cat([row, end]) if same and len(end) else row
