@@ -254,7 +254,7 @@ def _usual_jobs(target: str) -> int:
     Planes that live in their process don't meet. Of others only the user knows: they may use a port
     or a file that only one of them can have.
     """
-    return min(MOST_JOBS, len(os.sched_getaffinity(0))) if target in ONE_PROCESS else 1
+    return min(MOST_JOBS, len(os.sched_getaffinity(0)) + 1) if target in ONE_PROCESS else 1
 
 
 def _level(name: str | None) -> Level | None:

@@ -43,13 +43,13 @@ def stack_or_nest(rows: Sequence[Tensor]) -> Tensor:
         raise ValueError(f"rows differ in dtype: {sorted({str(row.dtype) for row in rows})}")
     shapes = {row.shape for row in rows}
     if len(shapes) == 1:
-        return torch.stack([row.detach() for row in rows])
+        return torch.stack(list(rows)).detach()
     if torch.Size() in shapes or len({shape[1:] for shape in shapes}) > 1:
         raise ValueError(
             f"rows differ in more than their first dimension: {sorted(map(tuple, shapes))}"
         )
     lengths = [row.shape[0] for row in rows]
-    return RaggedRows(lengths, rows[0].device).nest(torch.cat([row.detach() for row in rows]))
+    return RaggedRows(lengths, rows[0].device).nest(torch.cat(list(rows)).detach())
 
 
 def as_read(leaf: object) -> object:

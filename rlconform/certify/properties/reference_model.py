@@ -58,10 +58,10 @@ class PartitionModel:
         tags: Mapping[str, Tags] | None = None,
     ) -> None:
         """Write fields of rows, tags by id, or both."""
-        names = list(fields)
+        written = dict.fromkeys(fields, version)
         for sample_id in ids:
             row = self.rows.setdefault(sample_id, ModelRow())
-            row.versions |= dict.fromkeys(names, version)
+            row.versions.update(written)
             if tags is not None:
                 row.older_tags |= row.tags
                 row.tags = dict(tags[sample_id])
