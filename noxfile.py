@@ -103,7 +103,8 @@ def unit(session: nox.Session) -> None:
     """Tests in one process: those of rlconform, its doctests, and the checks against ``memory``."""
     install(session, "dev", "tq", "grpo")
     tests = ("suites/unit", "tests/unit", *DOCTESTS)
-    parallel = ("-n", "2", "--dist", "worksteal")
+    # Three workers on two cores: these tests wait for a tenth of their time.
+    parallel = ("-n", "3", "--dist", "worksteal")
     session.run("pytest", *tests, *parallel, *ANY_ORDER, *session.posargs)
 
 

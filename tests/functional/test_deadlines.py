@@ -28,7 +28,7 @@ from rlconform.wire.serialization import RayArgument
 pytestmark = pytest.mark.xdist_group("deadlines")
 
 #: Two checks that attach from other processes.
-SELECTED = "test_every_process_gets_the_same_status or test_a_late_client"
+SELECTED = "test_every_process_gets_the_same_status or test_a_late_client_sees_what_was_put_before"
 
 
 @pytest.mark.timeout(300)
