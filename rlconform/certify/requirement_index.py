@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from rlconform._python_source import parse
+from rlconform._resources import resource_dir
+
+
+@cache
+def checks_of_suites() -> Mapping[str, frozenset[str]]:
+    """Return ``checks_by_requirement`` of this installation's suites, read once."""
+    return MappingProxyType(checks_by_requirement(resource_dir("suites")))
 
 
 def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:

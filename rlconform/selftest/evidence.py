@@ -14,8 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rlconform._python_source import parse
-from rlconform._resources import resource_dir
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_of_suites
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.incidents import Incident, load_incidents
 from rlconform.mutants.mutant import mutant_name
@@ -77,7 +76,7 @@ def evidence_by_section() -> Mapping[str, tuple[Evidence, ...]]:
 @cache
 def _checks() -> Mapping[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
-    for name, ids in checks_by_requirement(resource_dir("suites")).items():
+    for name, ids in checks_of_suites().items():
         path = name if name.startswith("tests/") else f"suites/{name}"
         for requirement in ids:
             found.setdefault(requirement, []).append(path)

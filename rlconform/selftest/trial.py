@@ -12,14 +12,12 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from rlconform._resources import resource_dir
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
 from rlconform.certify.options import CHECKS, CertifyOptions
 from rlconform.certify.report.verdict import requirement_results
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_of_suites
 from rlconform.certify.results import BROKEN, Outcome, RequirementResult, RunRecord
 from rlconform.contract import Level, load_requirements
 from rlconform.mutants.mutant import Mutant
@@ -167,15 +165,14 @@ def enough_of(mutant: Mutant) -> Mapping[str, str]:
 
 
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:
-    """Return the checks in ``folders`` of the requirements that must kill the mutant."""
+    """Return the checks in ``folders`` of the requirements that must kill the mutant.
+
+    They are read from the source, so that pytest collects only the files that it needs.
+    """
     wanted, where = set(mutant.fails), folders["unit" if mutant.scattered else mutant.level]
-    return [name for name, ids in _marks().items() if name.startswith(where) and wanted & ids]
-
-
-@cache
-def _marks() -> Mapping[str, frozenset[str]]:
-    """Return requirements by check, read from source, so that pytest collects only needed files."""
-    return checks_by_requirement(resource_dir("suites"))
+    return [
+        name for name, ids in checks_of_suites().items() if name.startswith(where) and wanted & ids
+    ]
 
 
 def _trial(options: CertifyOptions, fork_server: ForkServer) -> Trial:

@@ -8,9 +8,11 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
 
 import rlconform
 from rlconform import _files
@@ -99,6 +101,14 @@ def typed(
     shown = capsys.readouterr()
     assert "Traceback" not in shown.out + shown.err
     return ended.value.code, shown.err
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """Typer makes the command line once, not for each of hundreds of commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.mark.parametrize("command", COMMANDS)

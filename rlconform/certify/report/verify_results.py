@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 from rlconform._files import excerpt
-from rlconform._resources import resource_dir
 from rlconform.certify.concurrency.history import History
 from rlconform.certify.concurrency.named_checkers import CHECKERS, checker_named_in
 from rlconform.certify.concurrency.operation import from_jsonl
@@ -21,7 +20,7 @@ from rlconform.certify.report.document import CheckPart, ReportDocument
 from rlconform.certify.report.json_report import body_of, suite_digest
 from rlconform.certify.report.junit import junit_bytes
 from rlconform.certify.report.recompute import judged_again
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_of_suites
 from rlconform.certify.results import BROKEN, Outcome
 from rlconform.check_run.verdict import RuleOutcome
 from rlconform.contract import load_requirements
@@ -87,7 +86,7 @@ def _capabilities(check: CheckPart) -> tuple[str, ...]:
 
 @cache
 def _suite() -> dict[str, frozenset[str]]:
-    found = checks_by_requirement(resource_dir("suites"))
+    found = checks_of_suites()
     return {name: marks for name, marks in found.items() if not name.startswith("tests/")}
 
 

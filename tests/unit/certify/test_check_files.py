@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import PurePosixPath
 
-from rlconform._resources import resource_dir
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_of_suites
 
 CHECKS = {
     check: requirements
-    for check, requirements in checks_by_requirement(resource_dir("suites")).items()
+    for check, requirements in checks_of_suites().items()
     if not check.startswith("tests/")
 }
 #: The checks that have the same body for all requirements: sequences of calls, and scenarios.

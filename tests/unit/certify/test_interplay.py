@@ -10,7 +10,6 @@ from typing import get_args
 
 import pytest
 
-from rlconform._resources import resource_dir
 from rlconform.certify.interplay import matrix
 from rlconform.certify.interplay.attribution import Circumstances, Kind, requirement_of
 from rlconform.certify.interplay.changes import CHANGES_MADE
@@ -39,7 +38,7 @@ from rlconform.certify.interplay.scenario_run import ScenarioBatch, in_batches
 from rlconform.certify.interplay.shared_model import SharedModel
 from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.recording.recorder import Recording
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_of_suites
 from rlconform.contract import Timeouts
 
 SUITE, SUITE_ALONE = "functional/interplay/test_interplay.py", "unit/interplay/test_steps.py"
@@ -236,7 +235,7 @@ def test_every_requirement_that_a_difference_may_break_has_a_check(
 ) -> None:
     kinds = [kind for kind in get_args(Kind) if kind != "accepted"]  # PUT-15 has checks elsewhere
     broken = {requirement_of(kind, now) for kind, now in product(kinds, circumstances())}
-    checks = checks_by_requirement(resource_dir("suites"))
+    checks = checks_of_suites()
     checked = {ids for check, marks in checks.items() if check.startswith(suite) for ids in marks}
     assert broken == checked
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlconform._resources import resource_dir
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_by_requirement, checks_of_suites
 from rlconform.contract import ConfigError, load_requirements
 from rlconform.contract.incidents import FILE, Incident, load_incidents
 from rlconform.contract.schema import parse_row, read_text
@@ -103,9 +103,9 @@ def test_a_requirement_has_seen_the_failures_that_break_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def tests() -> dict[str, frozenset[str]]:
+def tests() -> Mapping[str, frozenset[str]]:
     """The requirement marks of every test in the suites."""
-    return checks_by_requirement(resource_dir("suites"))
+    return checks_of_suites()
 
 
 def test_marks_are_read_from_the_source(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rlconform._resources import resource_dir
 from rlconform.certify.options import CHECKS
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.report.verdict import in_profile
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_of_suites
 from rlconform.contract import (
     CAPABILITIES,
     CURRENT_SET,
@@ -271,7 +271,7 @@ def test_no_check_checks_a_requirement_of_the_kit(checks: list[pytest.Item]) -> 
 @pytest.fixture(scope="module")
 def held() -> set[str]:
     """Ids of the requirements in the marks of all tests, including tests of rlconform."""
-    return set().union(*checks_by_requirement(resource_dir("suites")).values())
+    return set().union(*checks_of_suites().values())
 
 
 def test_every_mark_names_a_requirement(held: set[str]) -> None:

@@ -41,7 +41,6 @@ def steps(work: Callable[[], object]) -> int:
         nonlocal count
         count += event == "c_call"
 
-    gc.collect()
     gc.disable()  # do not count other objects' collection and its callbacks
     before = sys.gettrace()
     sys.settrace(on_line)

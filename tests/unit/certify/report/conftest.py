@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from rlconform._resources import resource_dir
 from rlconform.certify.concurrency.named_checkers import REPEATED
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.options import CertifyOptions
@@ -23,7 +22,7 @@ from rlconform.certify.report.judge import judge
 from rlconform.certify.report.report_folder import write_report
 from rlconform.certify.report.signature import Signer
 from rlconform.certify.report.waivers import Waiver
-from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.requirement_index import checks_of_suites
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import LEVELS, load_requirements
 
@@ -49,7 +48,7 @@ RACE = f"none that does. duplicated: row 'r' was claimed twice ({REPEATED} dupli
 @cache
 def suite() -> dict[str, frozenset[str]]:
     """The checks of the suite, with their requirements."""
-    found = checks_by_requirement(resource_dir("suites"))
+    found = checks_of_suites()
     return {name: marks for name, marks in found.items() if not name.startswith("tests/")}
 
 
