@@ -131,9 +131,9 @@ def self_test(
     try:
         check_writable(out)
         with progress:
-            runs = run_defect_cases(chosen.runs, progress.record)
             settings = Settings(jobs, seeds, effort, gate, until_sure, hosts)
-            tried = [*runs, *run_trials(chosen.planes, settings, progress.record)]
+            runs = run_defect_cases(chosen.runs)
+            tried = run_trials(chosen.planes, settings, progress.record, runs)
     except ConfigError as error:
         fail(str(error))
     except KeyboardInterrupt:

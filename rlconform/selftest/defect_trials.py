@@ -7,7 +7,7 @@ tries them imports the trainer, which takes seconds and two packages more, so on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Protocol
@@ -65,14 +65,9 @@ def part_rules() -> tuple[str, ...]:
     return PART_RULES
 
 
-def run_defect_cases(
-    cases: Sequence[DefectCase], record: Callable[[TrialResult], None]
-) -> list[TrialResult]:
-    """Try every case, and measure its time; call ``record`` with each result."""
-    results = []
+def run_defect_cases(cases: Sequence[DefectCase]) -> Iterator[TrialResult]:
+    """Try every case in turn; yield its result, with its time, when it is ready."""
     for case in cases:
         began = time.monotonic()
         result = case.attempt()
-        results.append(replace(result, seconds=time.monotonic() - began))
-        record(results[-1])
-    return results
+        yield replace(result, seconds=time.monotonic() - began)

@@ -1,12 +1,18 @@
-"""Runs the self-test: trials in parallel jobs, each job with a separate fork server."""
+"""Runs the self-test: trials of planes in parallel jobs, those of the trainer beside them.
+
+main thread   tries the trainer's defects, whose classes replace others in this process
+              takes the results of the jobs in between, and then waits for them
+job threads   each tries one plane after another, with a fork server of its own
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from queue import SimpleQueue
 
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.contract import ConfigError, load_requirements
@@ -123,9 +129,14 @@ def _length(mutant: Mutant) -> tuple[bool, bool, int]:
 
 
 def run_trials(
-    chosen: Sequence[Case], settings: Settings, record: Callable[[TrialResult], None]
+    chosen: Sequence[Case],
+    settings: Settings,
+    record: Callable[[TrialResult], None],
+    beside: Iterable[TrialResult] = (),
 ) -> list[TrialResult]:
     """Try every case; call ``record`` with each result when it is ready.
+
+    ``beside`` makes more results in this thread; they come first in the list that is returned.
 
     Raise ``ConfigError`` if Ray is needed and not installed. On ``KeyboardInterrupt``, stop every
     process and raise it again.
@@ -145,22 +156,32 @@ def run_trials(
         started.append(local.fork_server)
 
     results: dict[str, TrialResult] = {}
+    finished: SimpleQueue[Future[TrialResult]] = SimpleQueue()
+    made: list[TrialResult] = []
+
+    def take() -> None:
+        result = finished.get().result()
+        results[result.name] = result
+        record(result)
+
     pool = ThreadPoolExecutor(settings.jobs, "trial", initializer=start_job)
     try:
-        waiting: list[Future[TrialResult]] = [
-            pool.submit(lambda case=case: _try(case, local.fork_server, settings))  # type: ignore[misc]
-            for case in chosen
-        ]
-        for done in as_completed(waiting):
-            result = done.result()
-            results[result.name] = result
+        for case in chosen:
+            trial = pool.submit(lambda case=case: _try(case, local.fork_server, settings))  # type: ignore[misc]
+            trial.add_done_callback(finished.put)
+        for result in beside:
+            made.append(result)
             record(result)
+            while not finished.empty():
+                take()
+        while len(results) < len(chosen):
+            take()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for one in reversed(started):
             one.close()
         pool.shutdown(wait=True)
-    return [results[case.name] for case in chosen]
+    return made + [results[case.name] for case in chosen]
 
 
 def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult:

@@ -75,7 +75,7 @@ def test_the_self_test_tries_defects_and_right_steps() -> None:
     cases = [case for case in defect_cases(chosen, right=True) if not case.name.startswith(others)]
     assert [case.name for case in cases] == [SHIFTED.name, *(f"step {n}" for n in REPLAY_SCENARIOS)]
     assert replay_cases(chosen, right=False) == cases[:1]
-    (killed,) = run_defect_cases(cases[:1], lambda _: None)
+    (killed,) = run_defect_cases(cases[:1])
     assert killed.kind is TrialOutcome.KILLED
     (line,) = rule_lines(chosen, [killed])
     assert [cell.kind for cell in line.cells].count("sole") == 1

@@ -105,7 +105,7 @@ def test_an_alarm_about_a_right_run_is_false(report: RunReport) -> None:
 
 
 def test_a_right_run_passes() -> None:
-    (result,) = run_defect_cases(trainer_cases({}, right=True)[:1], lambda _: None)
+    (result,) = run_defect_cases(trainer_cases({}, right=True)[:1])
     assert (result.kind, result.broken) == (TrialOutcome.PASSED, {})
 
 
