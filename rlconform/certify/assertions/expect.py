@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 
@@ -228,7 +229,10 @@ def show_row(row: torch.Tensor) -> str:
 
 
 def same_object(got: Any, want: Any) -> bool:
-    """Whether ``got`` equals ``want`` in value and type, at any depth; tensors, floats: bitwise."""
+    """Whether ``got`` equals ``want`` in value and type, at any depth.
+
+    Tensors, arrays of numbers and floats are compared bitwise, whatever their layout in memory.
+    """
     if isinstance(want, torch.Tensor):
         return isinstance(got, torch.Tensor) and row_difference(got, want) is None
     if isinstance(want, dict):
@@ -243,6 +247,9 @@ def same_object(got: Any, want: Any) -> bool:
             and len(got) == len(want)
             and all(same_object(a, b) for a, b in zip(got, want, strict=True))
         )
+    if isinstance(want, np.ndarray):
+        same = type(got) is type(want) and (got.dtype, got.shape) == (want.dtype, want.shape)
+        return same and bool(got.tobytes() == want.tobytes())
     if type(want) is float:
         return type(got) is float and struct.pack("<d", got) == struct.pack("<d", want)
     return type(got) is type(want) and bool(got == want)

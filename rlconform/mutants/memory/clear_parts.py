@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from rlconform.backends.index.block import Block
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
@@ -11,6 +14,7 @@ from rlconform.mutants.memory.helpers import (
     give_back,
     held,
     partition_of,
+    take_back,
 )
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
@@ -58,3 +62,36 @@ def ClearAllForgetsGroupSize(clear: MethodCall) -> None:
     partition = partition_of(clear)
     if clear.sample_ids is None and not partition._rows:
         partition._group_size = 1
+
+
+@engine_mutant("CLEAR-01", evidence="UnknownField", may_fail="CLAIM-09 PUT-06")
+class CompactionDropsEmptyRows(MemoryEngine):
+    """Moves what a clear of most rows of a put leaves, but takes a row without bytes for none.
+
+    A row that was put without elements of a jagged field has that field no more.
+    """
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        before = find_rows(self, partition_id, sample_ids)
+        blocks = [block for row in before for block, _, _ in row.parts]
+        super().clear(partition_id, sample_ids)
+        partition = held(self, partition_id)
+        for block in {id(block): block for block in blocks}.values():
+            put = block.sample_ids
+            left = find_rows(self, partition_id, put)
+            if len(put) < BLOCK or 2 * len(left) >= len(put):
+                continue
+            for row in left:
+                for of_row, at, names in row.parts:
+                    if of_row is block:
+                        take_back(partition, row, frozenset(filter(_empty(block, at), names)))
+
+
+def _empty(block: Block, at: int) -> Callable[[str], bool]:
+    """Return a function that says whether a field of a row has no elements."""
+
+    def is_empty(name: str) -> bool:
+        offsets = block.payload[name].offsets
+        return offsets is not None and bool(offsets[at] == offsets[at + 1])
+
+    return is_empty

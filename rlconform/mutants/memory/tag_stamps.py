@@ -13,7 +13,7 @@ from rlconform.mutants.memory.helpers import (
     put_mutant,
 )
 from rlconform.mutants.memory.tag import tag_value_mutant
-from rlconform.mutants.types import Claimed, Names, Wait
+from rlconform.mutants.types import Claimed, Ids, MaybeBatch, MaybeTags, Names, Wait
 
 
 @engine_mutant("TAG-01", evidence="tags for the task 'ref_lp'")
@@ -61,3 +61,16 @@ def TagsOfOldestPutsDropped(put: MethodCall) -> None:
         last = last | dict.fromkeys(given, number)
         put.notes[key] = last, number
         row.tags = {k: v for k, v in row.tags.items() if last.get(k, number) > number - LOG}
+
+
+@engine_mutant("TAG-01", evidence="after another stamp", may_fail="TAG-02 TAG-03")
+class MergedFloatsKeepFourteenDigits(MemoryEngine):
+    """Merges the tags of a second stamp in a script whose numbers have fourteen digits."""
+
+    def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
+        old = {row.sample_id: dict(row.tags) for row in find_rows(self, partition_id, ids)}
+        super().put(partition_id, ids, fields, tags)
+        stamped = [i for i in ids if old.get(i)] if tags is not None else []
+        for row in find_rows(self, partition_id, stamped):
+            short = {k: float(f"{v:.14g}") for k, v in row.tags.items() if type(v) is float}
+            row.tags = {**row.tags, **short}

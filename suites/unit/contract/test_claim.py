@@ -14,6 +14,7 @@ from rlconform.certify.assertions.expect import (
     expect_column,
     expect_equal,
     expect_lookup_error,
+    is_rejected,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
@@ -22,6 +23,8 @@ from rlconform.certify.threads import BackgroundCall
 from rlconform.wire import stack_or_nest
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
+#: More tasks than a word has bits.
+MANY_TASKS = 70
 
 
 @requirement("CLAIM-01")
@@ -71,6 +74,24 @@ def test_tasks_have_their_own_cursors(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     expect_ids(part.claim("train"), IDS, "rows of one task")
     expect_ids(part.claim("prev_lp"), IDS, "rows of the other task")
+
+
+@requirement("CLAIM-03")
+def test_very_many_tasks_have_their_own_cursors(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """Planes that keep claims as bits of a word, or of a byte, have only so many tasks."""
+    tasks = [f"eval_{n}" for n in range(MANY_TASKS)]
+    part = new_partition(tasks=tasks, num_samples=len(IDS))
+    part.put_labeled(IDS)
+    for task in tasks:
+        expect_ids(part.claim(task, batch_size=len(IDS)), IDS, f"rows of the task {task}")
+    late = [f"late_{n}" for n in range(2)]
+    part.register(tasks=[*tasks, *late])
+    if is_rejected(lambda: part.expect_labeled(IDS)):
+        return  # the registration dropped the rows, which REG-08 judges
+    for task in late:
+        expect_ids(part.claim(task, batch_size=len(IDS)), IDS, f"rows of the task {task}")
 
 
 @requirement("CLAIM-03")

@@ -261,3 +261,19 @@ def test_groups_are_claimed_whole_after_a_clear_of_everything(
     expect(not half, "no claim of half a group", half)
     part.put_labeled(["v_g1"])
     expect_ids(part.claim(batch_size=2), ["v_g0", "v_g1"], "the next group")
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-04", "REG-08"))
+def test_a_refused_registration_changes_no_group(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(grpo_group_size=4)
+    group = [f"u_g{row}" for row in range(4)]
+    part.put_labeled(group)
+    if not is_rejected(lambda: part.register(grpo_group_size=2)):
+        return  # the schema may be replaced
+    early = part.claim("train", batch_size=2).sample_ids
+    expect_equal(early, [], "rows of a claim of two, as groups have four")
+    part.put_labeled([f"v_g{row}" for row in range(3)])
+    expect_ids(part.claim("train", batch_size=4), group, "rows of the whole group")
+    expect_equal(part.claim("train").sample_ids, [], "rows of the group that lacks one")

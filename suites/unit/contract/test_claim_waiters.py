@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -136,6 +137,24 @@ def test_one_row_wakes_the_one_claim_that_it_serves(part: PartitionUnderTest) ->
     part.put_labeled(IDS[:3], "y")
     got = sorted(i for claim in others for i in claim.result(part.timeouts.settle).sample_ids)
     expect_equal(got, sorted(IDS[:3]), "rows of the claims for y")
+
+
+@requirement("CLAIM-05")
+def test_claims_of_one_task_that_wait_in_two_partitions_are_each_woken(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """Planes with one entry of waiting claims for each task's name forget all but the newest."""
+    parts = [new_partition() for _ in range(3)]
+    claims = [
+        BackgroundCall(lambda part=part: part.claim("train", ["x"], 1, blocking=True), "a claim")  # type: ignore[misc]
+        for part in parts
+    ]
+    for part, claim in zip(parts, claims, strict=True):
+        expect_blocked(claim, part, "a row of its own partition")
+    for part, claim in zip(parts, claims, strict=True):
+        part.put_labeled(IDS[:1])
+        woken = claim.result(part.timeouts.settle)
+        expect_ids(woken, IDS[:1], "the row of the partition that it waits in")
 
 
 @requirement("CLAIM-06")

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from rlconform.certify.assertions.expect import expect_equal, leaning_on
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
-from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.wire import stack_or_nest
 
 ROWS = 64
 IDS = [f"u{n // 4}_g{n % 4}" for n in range(ROWS)]
@@ -69,3 +71,20 @@ def test_the_few_rows_that_are_left_keep_their_values_and_tags(
     part.expect_labeled(kept, "x", version=1)
     part.expect_labeled(kept, "y")
     part.expect_absent([i for i in IDS if i not in kept][:2])
+
+
+@requirement("CLEAR-01", leans_on=("PUT-06", "CLAIM-04"))
+@left_rows
+def test_the_few_rows_that_are_left_keep_values_without_elements(
+    new_partition: Callable[..., PartitionUnderTest], left: list[int]
+) -> None:
+    """Planes that move what is left may take a row without bytes for one without the field."""
+    part = new_partition(fields=["x", "y"], tasks=TASKS, num_samples=ROWS)
+    lengths = [0 if n in left[::2] else n % 5 + 1 for n in range(ROWS)]
+    rows = [torch.arange(length) + n for n, length in enumerate(lengths)]
+    part.put(IDS, x=stack_or_nest(rows), y=torch.zeros(ROWS))
+    kept = [IDS[n] for n in left]
+    part.clear([i for i in IDS if i not in kept])
+    part.expect_rows(kept, x=[rows[n] for n in left])
+    claimed = part.claim("train", ["x", "y"], batch_size=len(kept))
+    expect_ids(claimed, kept, "rows that are left")

@@ -288,6 +288,12 @@ OTHER_OBJECTS: dict[str, Callable[[], Any]] = {
     "int64_tensor": lambda: {"token_ids": torch.tensor([2**53 + 1, -1])},
     "bfloat16_tensor": lambda: {"logprobs": torch.tensor([0.1, -0.0], dtype=torch.bfloat16)},
     "numpy_scalar": lambda: {"reward": np.float32(0.1), "count": np.int64(2**53 + 1)},
+    "arrays_of_other_layouts": lambda: {
+        "columns_first": np.asfortranarray(np.arange(6, dtype=np.int64).reshape(2, 3)),
+        "reversed": np.arange(5, dtype=np.float32)[::-1],
+        "every_second": np.arange(8)[::2],
+        "transposed": torch.arange(6).reshape(2, 3).T,
+    },
     "bytes": lambda: {"image": b"\x00\xff"},
     "subclass_of_str": lambda: [Role("user")],
     "nan": lambda: {"advantage": float("nan"), "minus": -0.0},

@@ -64,3 +64,20 @@ def test_tags_of_very_many_puts_are_merged(part: PartitionUnderTest) -> None:
         lost = sorted(set(keys) - set(got.get(sample_id, {})))
         expect(not lost, f"tags of {len(keys)} puts on {sample_id}", f"none of {lost}")
     expect_equal(got, merged, "merged tags")
+
+
+#: Numbers that lose digits where they pass through text of 14 to 16 digits, or through float64.
+LONG_NUMBERS = [0.1 + 0.2, 1 / 3, 1e22 / 7, 5e-324, 1.7976931348623157e308, 2**53 + 1, -(2**62) - 1]
+
+
+@requirement("TAG-01")
+def test_long_numbers_in_tags_come_back_after_another_stamp(part: PartitionUnderTest) -> None:
+    ids = [f"r{n}" for n in range(len(LONG_NUMBERS))]
+    part.put_labeled(ids, tags=[{"first": number} for number in LONG_NUMBERS])
+    part.put(ids, [{"second": number} for number in LONG_NUMBERS[::-1]])
+    part.put(ids[:2], [{"third": 1}] * 2)
+    got = tags_by_id(part.claim("train"))
+    for place, sample_id in enumerate(ids):
+        due = {"first": LONG_NUMBERS[place], "second": LONG_NUMBERS[::-1][place]}
+        due |= {"third": 1} if place < 2 else {}
+        expect_equal(got.get(sample_id), due, f"tags of {sample_id} after another stamp")

@@ -1,0 +1,82 @@
+"""PUT: what is stored beside a value that is overwritten, or named almost alike, stays as it was.
+
+Planes that pack many rows or fields into one buffer, file or table may reach the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rlconform.certify.assertions.expect import leaning_on
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.wire import stack_or_nest
+
+IDS = [f"r{n}" for n in range(6)]
+
+
+def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Return the rows as a jagged column, even if there is one, or all have the same length."""
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
+#: Names of fields that are one name where a plane replaces, drops or folds some characters.
+ALIKE = [
+    "lp_old", "lp.old", "lp-old", "lp old", "lp:old", "lp/old", "lp__old", "lpold", "LP_old",
+    "lp_Old", "_lp_old", "lp_old_", "lp_old.", "lp_old1", "lp_old_1", "lp%5Fold", "lp_öld",
+]  # fmt: skip
+
+
+@requirement("PUT-11")
+def test_fields_whose_names_are_alike_keep_their_own_values(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(fields=ALIKE)
+    columns = {name: torch.full((2, 3), float(n)) for n, name in enumerate(ALIKE)}
+    for name, column in columns.items():
+        part.put(IDS[:2], **{name: column})
+    for name, column in columns.items():
+        part.expect_rows(IDS[:2], **{name: list(column)})
+    part.expect_rows(IDS[:2], **{name: list(column) for name, column in columns.items()})
+
+
+#: Lengths of six rows, most of which end within a byte of bools or a word of numbers.
+LENGTHS = (3, 5, 11, 1, 9, 17)
+
+
+@requirement("PUT-13", leans_on=("PUT-05",))
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("change", [0, -1, 4], ids=["same_length", "shorter", "longer"])
+def test_the_rows_beside_an_overwritten_one_stay(
+    part: PartitionUnderTest, dtype: torch.dtype, change: int
+) -> None:
+    rows = random_rows(dtype, [(n,) for n in LENGTHS], seed=1)
+    if dtype is torch.bool:  # a mask: zeroed neighbours show
+        rows = [torch.ones_like(row) for row in rows]
+    part.put(IDS, x=stack_or_nest(rows))
+    for place, length in enumerate(LENGTHS):
+        (rows[place],) = random_rows(dtype, [(max(1, length + change),)], seed=10 + place)
+        part.put(IDS[place : place + 1], x=jagged(rows[place : place + 1]))
+        part.expect_rows(IDS, x=rows)
+    more = random_rows(dtype, [(n + 1,) for n in LENGTHS[:2]], seed=20)
+    part.put(IDS[1:3], x=jagged(more))
+    part.expect_rows(IDS, x=[rows[0], *more, *rows[3:]])
+
+
+@requirement("PUT-07")
+@pytest.mark.parametrize("trailing", [(1,), (1, 1), (2, 1)], ids=str)
+def test_dimensions_of_width_one_stay_whatever_the_lengths(
+    part: PartitionUnderTest, trailing: tuple[int, ...]
+) -> None:
+    rows = random_rows(torch.float32, [(n, *trailing) for n in (2, 3, 2, 2, 1, 1)])
+    part.put(IDS, x=stack_or_nest(rows))
+    for places in ([0, 1, 2, 3, 4, 5], [0, 2, 3], [4, 5], [4], [1]):
+        part.expect_rows([IDS[n] for n in places], x=[rows[n] for n in places])
+    with leaning_on("PUT-13"):
+        same = random_rows(torch.float32, [(4, *trailing)] * 6, seed=2)
+        part.put(IDS, x=jagged(same))
+        part.expect_rows(IDS, x=same)
