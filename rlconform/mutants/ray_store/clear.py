@@ -115,3 +115,22 @@ class ClearAllByConnection(RayStoreClient):
             return call(method, *args)
 
         self._connection.call = call_as_client
+
+
+@controller_mutant("CLEAR-03", evidence="row", chance=False, may_fail="CLEAR-02")
+class TombstonesSpareNewRows(Controller):
+    """Subtracts ids that others have cleared from a clear by None, also those put again."""
+
+    _tombs = State(dict[tuple[str, str], set[str]])  # ids by partition and writer
+
+    @answers
+    async def clear(self, partition_id: str, sample_ids: list[str] | None, writer: str) -> Any:
+        rows = self._index.partition(partition_id)._rows
+        if sample_ids is None:
+            spared = self._tombs.pop((partition_id, writer), set())
+            own = [i for i, row in rows.items() if row.writer == writer]
+            sample_ids = [i for i in own if i not in spared]
+        else:
+            for row in (rows[i] for i in sample_ids if i in rows and rows[i].writer != writer):
+                self._tombs.setdefault((partition_id, row.writer), set()).add(row.sample_id)
+        return await super().clear(partition_id, sample_ids, writer)

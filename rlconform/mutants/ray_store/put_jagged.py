@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.mutants.call import MethodCall, applied
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.column_helpers import from_offsets, jagged_in, mapped
-from rlconform.mutants.ray_store.mutant import ray_call_mutant
+from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
 from rlconform.mutants.ray_store.race_helpers import foreign_column_mutant
 from rlconform.wire import rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged, jagged_parts
@@ -49,3 +52,48 @@ def AttachedGetEmptyRowsFilled(leaf: Tensor) -> Tensor:
         return leaf
     rows = [row if len(row) else row.new_zeros(1, *row.shape[1:]) for row in rows_of(leaf)]
     return stack_or_nest(rows)
+
+
+@ray_mutant("PUT-11", evidence="row", may_fail="GET-10 RANK-01 PUT-13")
+class SharedOffsetsOverwritten(RayStoreClient):
+    """Stores the offsets of equally long jagged columns once, and overwrites them in place.
+
+    Another process's shorter rows of one column cut the columns beside it.
+    """
+
+    _own = State(set[tuple[str, str, str]])  # rows that this client has put, by field
+
+    def put_samples(
+        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
+    ) -> KVBatchMeta:
+        stored = fields
+        if isinstance(fields, TensorDict) and isinstance(sample_ids, list) and sample_ids:
+            cut = self._cut(sample_ids, partition_id, fields)
+            stored = TensorDict({**dict(fields.items()), **cut}, fields.batch_size)
+            names = list(map(str, fields.keys()))
+            self._own.update((partition_id, i, name) for i in sample_ids for name in names)
+        receipt = super().put_samples(sample_ids, partition_id, stored, tags)
+        return receipt if fields is None else replace(receipt, fields=list(fields.keys()))
+
+    def _cut(self, ids: list[str], partition_id: str, fields: TensorDict) -> dict[str, Tensor]:
+        cut = {}
+        for name, leaf in fields.items():
+            foreign = all((partition_id, i, name) not in self._own for i in ids)
+            if not foreign or not isinstance(leaf, Tensor) or leaf.layout is not torch.jagged:
+                continue
+            lengths = [len(row) for row in rows_of(leaf)]
+            before = [len(row) for row in self._rows(ids, partition_id, name)]
+            for other in {"x", "y", "z"} - set(fields.keys()):
+                rows = self._rows(ids, partition_id, other)
+                if rows and [len(row) for row in rows] == before:
+                    cut[other] = stack_or_nest([r[:n] for r, n in zip(rows, lengths, strict=True)])
+        return cut
+
+    def _rows(self, ids: list[str], partition_id: str, name: str) -> list[Tensor]:
+        """Return the rows of a jagged column that all ids have; none of any other."""
+        try:
+            leaf = super().get_samples(ids, partition_id, [name]).get(name)
+        except (LookupError, ValueError, TypeError):
+            return []
+        jagged = isinstance(leaf, Tensor) and leaf.layout is torch.jagged
+        return list(rows_of(leaf)) if jagged else []

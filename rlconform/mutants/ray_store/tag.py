@@ -36,6 +36,39 @@ class TagsCompletedFromOwnCopy(RayStoreClient):
                 del self._own[key]
 
 
+@ray_mutant(
+    "TAG-03", evidence="and it again", may_fail="TAG-01 TAG-02 TAG-05 CLEAR-04 CLEAR-05 REG-03"
+)
+class StampUnchangedByOwnAccount(RayStoreClient):
+    """Sends only the tags that differ from those that the process has sent last for the row."""
+
+    _sent = State(dict[tuple[str, str], dict[str, tuple[type, str]]])
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        changed: list[Tags] | None = None if tags is None else []
+        for sample_id, row in zip(sample_ids, tags or [], strict=False):
+            sent = self._sent.get((partition_id, sample_id), {})
+            new = {key: value for key, value in row.items() if sent.get(key) != _brief(value)}
+            changed = [*(changed or []), new]
+        receipt = super().put_samples(sample_ids, partition_id, fields, changed)
+        for sample_id, row in zip(sample_ids, tags or [], strict=False):
+            sent = self._sent.setdefault((partition_id, sample_id), {})
+            sent.update({key: _brief(value) for key, value in row.items()})
+        return receipt
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        for key in list(self._sent):
+            if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
+                del self._sent[key]
+
+
+def _brief(value: object) -> tuple[type, str]:
+    return type(value), repr(value)
+
+
 @ray_call_mutant(RayStoreClient.put_samples, "TAG-08", evidence="tag", scattered=True)
 def AttachedPutDropsOtherTags(put: MethodCall) -> KVBatchMeta:
     """Drops a tag of an attached client's put if the value is no number, text, bool or None."""

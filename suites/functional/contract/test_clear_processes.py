@@ -129,3 +129,19 @@ def test_none_drops_what_an_earlier_client_of_the_process_put(
         part.expect_absent([*IDS, "later"])
     finally:
         worker.end()
+
+
+@requirement("CLEAR-03")
+@each_pair
+def test_none_drops_rows_put_again_after_another_process_dropped_them(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send clears on as bare ids may subtract them from rows that came later."""
+    other, writer = looker_and_changer(part, actors, pair)
+    writer.put_labeled(IDS)
+    other.clear(IDS[:2])
+    writer.put_labeled(IDS[:1], version=1)
+    part.expect_labeled(IDS[:1], version=1)
+    writer.clear(None)
+    for view in (part, other, writer):
+        view.expect_absent(IDS)

@@ -12,6 +12,7 @@ from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -19,12 +20,17 @@ Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
+def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Return the rows as a jagged column, even if all have the same length."""
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
 def expect_whole_elsewhere(
     part: PartitionUnderTest, actors: Actors, rows: list[torch.Tensor]
 ) -> None:
     """Put from the owner, then from an attached process, and check what other processes read."""
     first, second = (part.via(actor) for actor in actors(2))
-    column = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    column = jagged(rows)
     for writer, readers, field in ((part, [first], "x"), (first, [second, part], "y")):
         writer.put(IDS, **{field: column})
         for reader in readers:
@@ -59,3 +65,24 @@ def test_a_jagged_column_with_trailing_dimensions_works_in_other_processes(
 ) -> None:
     rows = random_rows(torch.uint8, [(n, *trailing) for n in (2, 1, 3)])
     expect_whole_elsewhere(part, actors, rows)
+
+
+@requirement("PUT-11", leans_on=("PUT-05", "PUT-13"))
+@each_pair
+def test_columns_beside_one_that_another_process_overwrites_keep_their_lengths(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that store the offsets of equally long columns once must part them then."""
+    first, second = looker_and_changer(part, actors, pair)
+    lengths = (4, 6, 5)
+    columns = {
+        name: random_rows(torch.int64, [(n,) for n in lengths], seed)
+        for seed, name in enumerate(("x", "y", "z"))
+    }
+    first.put(IDS, **{name: jagged(rows) for name, rows in columns.items()})
+    part.expect_rows(IDS, **columns)
+    for change in (-1, 2):
+        columns["x"] = random_rows(torch.int64, [(n + change,) for n in lengths], 7 + change)
+        second.put(IDS, x=jagged(columns["x"]))
+        for view in (part, first, second):
+            view.expect_rows(IDS[::-1], **{name: rows[::-1] for name, rows in columns.items()})

@@ -105,3 +105,21 @@ def test_a_clear_drops_the_tags_of_every_process(part: PartitionUnderTest, actor
         got = tags_by_id(clearer.claim("train"))
         expect_equal(got, {i: {"again": turn} for i in IDS}, "tags of rows put after a clear")
         stamper.clear(IDS)
+
+
+@requirement("TAG-03")
+@each_pair
+def test_a_process_stamps_again_what_another_changed_since(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send only the tags that differ from those that their process sent last."""
+    other, first = looker_and_changer(part, actors, pair)
+    first.put_labeled(IDS)
+    tasks = ["train", "prev_lp"]
+    for task, last in zip(tasks, ([first, other, first], [other, first, other]), strict=True):
+        for view in last:
+            stamp = {"stale": view is last[0], "version": 3 if view is last[0] else 4}
+            view.put(IDS, [stamp] * len(IDS))
+        got = tags_by_id(part.claim(task))
+        due = {i: {"stale": True, "version": 3} for i in IDS}
+        expect_equal(got, due, "tags that a process has stamped, another changed, and it again")
