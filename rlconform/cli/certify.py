@@ -101,8 +101,8 @@ def certify(
         typer.Option(
             "--jobs",
             "-n",
-            help="Test processes at a time, each with a plane of its own; default: 1, and for all "
-            "of memory one per core.",
+            help="Test processes at a time, each with a plane of its own; default: 1; for all of "
+            "memory one more than there are cores.",
             min=1,
             show_default=False,
         ),

@@ -6,7 +6,7 @@
                    for each check: CheckBegan · CallBegan ... · CheckEnded
                    PlaneClosing · SessionFinished
 
-``Runner._on_event`` handles each type.
+``ShareRunner`` follows the check that runs; ``RunState`` records the rest.
 """
 
 from __future__ import annotations

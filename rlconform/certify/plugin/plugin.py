@@ -1,7 +1,7 @@
 """The pytest plugin: it opens the plane under test and reports each check to the runner.
 
     runner ──starts──▶ test process: pytest with this plugin and --events-fd N
-           ◀─events──  see isolation/events.py; Runner._on_event handles them
+           ◀─events──  see isolation/events.py; ShareRunner and RunState handle them
 
 Under plain ``pytest`` there is no event pipe: the same checks are ordinary tests.
 """
