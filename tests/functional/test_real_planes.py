@@ -60,8 +60,11 @@ def test_the_reference_is_certified_without_a_warning(certify: Callable[..., Any
     assert done.code == 0
 
 
-#: Checks of what a storage does; the controller does the rest.
-OF_STORAGE = "test_put or test_get or test_clear or test_life or test_wire"
+#: Checks of what a storage does; the rest of the adapter is that of the other storage.
+OF_STORAGE = (
+    "test_put_values or test_put_jagged or test_put_overwrite or test_put_neighbours or test_put_scale "
+    "or test_put_processes or test_put_memory or test_get or test_clear or test_life_processes"
+)
 
 
 @pytest.mark.long
@@ -70,7 +73,7 @@ OF_STORAGE = "test_put or test_get or test_clear or test_life or test_wire"
     ("target", "chosen", "least"),
     [
         ("transfer_queue/simple", "not scattered", 1100),
-        ("transfer_queue/mooncake_cpu", f"not scattered and ({OF_STORAGE})", 700),
+        ("transfer_queue/mooncake_cpu", f"not scattered and ({OF_STORAGE})", 400),
     ],
 )
 def test_a_plane_with_its_adapters_repairs_passes(

@@ -77,7 +77,7 @@ def test_tasks_have_their_own_cursors(part: PartitionUnderTest) -> None:
 
 
 @requirement("CLAIM-03")
-def test_very_many_tasks_have_their_own_cursors(
+def test_very_many_tasks_share_no_claims(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     """Planes that keep claims as bits of a word, or of a byte, have only so many tasks."""
