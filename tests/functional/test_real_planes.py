@@ -62,8 +62,9 @@ def test_the_reference_is_certified_without_a_warning(certify: Callable[..., Any
 
 #: Checks of what a storage does; the rest of the adapter is that of the other storage.
 OF_STORAGE = (
-    "test_put_values or test_put_jagged or test_put_overwrite or test_put_neighbours or test_put_scale "
-    "or test_put_processes or test_put_memory or test_get or test_clear or test_life_processes"
+    "test_put_values or test_put_jagged or test_put_overwrite or test_put_neighbours "
+    "or test_put_scale or test_put_processes or test_put_memory or test_get or test_clear "
+    "or test_life_processes"
 )
 
 
