@@ -90,7 +90,6 @@ def test_a_plane_with_its_adapters_repairs_passes(
     ran = {c["id"]: c["outcome"] for c in done.report["checks"] if "seconds" in c}
     assert len(ran) > least
     assert {id_: outcome for id_, outcome in ran.items() if outcome != "PASS"} == {}, done.stdout
-    assert "SUITE_ERROR" not in done.outcomes().values()
 
 
 @pytest.mark.long

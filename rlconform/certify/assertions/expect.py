@@ -231,7 +231,7 @@ def show_row(row: torch.Tensor) -> str:
 def same_object(got: Any, want: Any) -> bool:
     """Whether ``got`` equals ``want`` in value and type, at any depth.
 
-    Tensors, arrays of numbers and floats are compared bitwise, whatever their layout in memory.
+    Tensors, arrays and floats are compared bitwise, whatever their layout in memory.
     """
     if isinstance(want, torch.Tensor):
         return isinstance(got, torch.Tensor) and row_difference(got, want) is None
@@ -248,8 +248,11 @@ def same_object(got: Any, want: Any) -> bool:
             and all(same_object(a, b) for a, b in zip(got, want, strict=True))
         )
     if isinstance(want, np.ndarray):
-        same = type(got) is type(want) and (got.dtype, got.shape) == (want.dtype, want.shape)
-        return same and bool(got.tobytes() == want.tobytes())
+        if type(got) is not type(want) or (got.dtype, got.shape) != (want.dtype, want.shape):
+            return False
+        if want.dtype.hasobject:
+            return same_object(got.tolist(), want.tolist())
+        return bool(got.tobytes() == want.tobytes())
     if type(want) is float:
         return type(got) is float and struct.pack("<d", got) == struct.pack("<d", want)
     return type(got) is type(want) and bool(got == want)

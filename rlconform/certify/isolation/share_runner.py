@@ -69,7 +69,7 @@ class ShareRunner:
         self._last_count: int | None = None  # of the last one, once there was one
 
     def run(self) -> bool:
-        """Run every check of the share; return whether no process is left to try.
+        """Run every check of the share; return False if it was given up.
 
         Raises:
             PlaneDidNotStart: The first process can't open the plane.

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from torch import Tensor
 
+from rlconform.certify.scenarios.labeled_rows import jagged
+
 #: Dtypes that every plane must store (PUT-01).
 DTYPES = (
     torch.float32, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -123,11 +125,6 @@ def columns(n_rows: int) -> SearchStrategy[DrawnColumn]:
         jagged_columns(n_rows, trailing=token_shapes()),
         unusual_columns(n_rows),
     )
-
-
-def jagged(rows: Sequence[Tensor]) -> Tensor:
-    """Return rows as a jagged column, even if all rows have equal lengths."""
-    return torch.nested.nested_tensor(list(rows), layout=torch.jagged)
 
 
 # -- unusual strides and gaps --------------------------------------------------------------------

@@ -19,10 +19,10 @@ from rlconform.certify.properties.column_strategies import (
     ColumnsOf,
     DrawnColumn,
     columns,
-    jagged,
     row_shapes,
     tensors,
 )
+from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.wire import stack_or_nest
 
 #: Tensor fields of generated examples.

@@ -39,6 +39,11 @@ def labeled_column(
     return stack_or_nest(labeled_rows(partition_id, sample_ids, field, version, width))
 
 
+def jagged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return rows as a jagged column, even a single one, or several of equal lengths."""
+    return torch.nested.nested_tensor(list(rows), layout=torch.jagged)
+
+
 # -- random rows ---------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants.call import MethodCall, State
@@ -31,9 +33,7 @@ class TagsCompletedFromOwnCopy(RayStoreClient):
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
-        for key in list(self._own):
-            if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
-                del self._own[key]
+        _forget(self._own, sample_ids, partition_id)
 
 
 @ray_mutant(
@@ -60,9 +60,14 @@ class StampUnchangedByOwnAccount(RayStoreClient):
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
-        for key in list(self._sent):
-            if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
-                del self._sent[key]
+        _forget(self._sent, sample_ids, partition_id)
+
+
+def _forget(by_row: dict[tuple[str, str], Any], sample_ids: Ids | None, partition_id: str) -> None:
+    """Drop what is kept of the rows that a clear drops; None stands for all of the partition."""
+    for key in list(by_row):
+        if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
+            del by_row[key]
 
 
 def _brief(value: object) -> tuple[type, str]:

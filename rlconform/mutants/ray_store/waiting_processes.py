@@ -163,30 +163,20 @@ class ClaimLeasedByClock(RayStoreClient):
         self._connection.call_waiting = renewing
 
 
-class _WaitersByTask(Controller):
+class _WaitersByTask(_WakesSome):
     _ended = State(Counter[tuple[str, str]])
 
     async def end_waits(self, partition_id: str, task: str) -> None:
         self._ended[partition_id, task] += 1
         self._wake(partition_id)
 
-    async def _wait(
-        self, partition_id: str, task: str, required: Any, rows: int, deadline: float
-    ) -> None:
-        before, ready = self._ended[partition_id, task], False
-        while not ready:
-            changed = asyncio.get_running_loop().create_future()
-            waiting = self._waiting.setdefault(partition_id, set())
-            waiting.add(changed)
-            try:
-                await asyncio.wait_for(changed, deadline - time.monotonic())
-            except TimeoutError:
-                raise TimeoutError(f"{partition_id!r} has no {rows} rows for {task!r}") from None
-            finally:
-                waiting.discard(changed)
-            if self._ended[partition_id, task] != before:
-                raise ClientClosed("the client of this claim was closed")
-            ready = self._index.partition(partition_id).is_ready(task, required, rows)
+    def note(self) -> Counter[tuple[str, str]]:
+        return self._ended.copy()
+
+    def concern(self, partition_id: str, task: str, noted: Any) -> bool:
+        if self._ended[partition_id, task] != noted[partition_id, task]:
+            raise ClientClosed("the client of this claim was closed")
+        return True
 
 
 @ray_mutant("LIFE-02", evidence="ClientClosed", may_fail="LIFE-10")

@@ -10,7 +10,7 @@ import torch
 from rlconform.certify.assertions.expect import expect_column
 from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.labeled_rows import jagged, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.contract import DataPlaneClient, KVBatchMeta
@@ -18,11 +18,6 @@ from rlconform.contract import DataPlaneClient, KVBatchMeta
 Actors = Callable[[int], list[DataPlaneClient]]
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
-
-
-def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Return the rows as a jagged column, even if all have the same length."""
-    return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 def expect_whole_elsewhere(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import labeled_rows, random_rows
+from rlconform.certify.scenarios.labeled_rows import jagged, labeled_rows, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
@@ -29,10 +29,6 @@ DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 ]  # fmt: skip
-
-
-def jagged(rows: Rows) -> torch.Tensor:
-    return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 @pytest.fixture(params=["owner", "attached"])

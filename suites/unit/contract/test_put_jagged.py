@@ -13,7 +13,7 @@ import torch
 from rlconform.certify.assertions.expect import ContractViolation, leaning_on
 from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.labeled_rows import jagged, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import KVBatchMeta
 
@@ -21,11 +21,6 @@ DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 ]  # fmt: skip
-
-
-def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Return the rows as a jagged column, even if all have the same length."""
-    return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 def selections(ids: list[str]) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.labeled_rows import jagged, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.wire import stack_or_nest
 
@@ -20,11 +20,6 @@ DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 ]  # fmt: skip
-
-
-def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Return the rows as a jagged column, even if all have the same length."""
-    return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 def expect_round_trip(
