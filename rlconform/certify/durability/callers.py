@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlconform.certify.concurrency.logging_client import LoggingClient
+from rlconform.certify.concurrency.logging_client import MOST_REFUSALS, LoggingClient
 from rlconform.certify.concurrency.workloads import Workload
 
 #: Seconds between two rounds: a plane that refuses at once is not asked thousands of times.
 PAUSE_S = 0.02
+#: Times its batch that a slow consumer claims at once when it drains what is left.
+DRAINED_AT_ONCE = 10
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,32 @@ class EndlessProducer(Workload):
         for number in client.rounds_until_stopped(self.pause_s):
             ids = [f"{client.who}_{number}_{row}" for row in range(self.rows)]
             client.put(client.prepare_put(ids, self.fields, width=self.width))
+
+
+@dataclass(frozen=True)
+class SlowConsumer(Workload):
+    """Claims and reads fewer rows than a producer puts, and drains the rest when stopped.
+
+    Rows are ready at any time, so that a claim that meets a fault has rows to lose.
+    """
+
+    batch: int = 2
+    fields: tuple[str, ...] = ("x",)
+    leads = False
+    needs = ("claim_meta, not blocking", "get_samples")
+
+    def run(self, client: LoggingClient) -> None:
+        for _ in client.rounds_until_stopped(PAUSE_S):
+            for sample_id in client.claim("train", self.fields, self.batch):
+                client.get([sample_id], self.fields)
+        at_once = DRAINED_AT_ONCE * self.batch
+        while client.refusals <= MOST_REFUSALS:
+            if claimed := client.claim("train", self.fields, at_once):
+                client.get(claimed, self.fields)
+            elif at_once == 1:
+                return
+            else:
+                at_once = 1  # CLAIM-04 alone judges whether a claim returns less than a batch
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.explain import operation_line
 from rlconform.certify.concurrency.operation import Op
 from rlconform.certify.concurrency.workloads import Claimer
-from rlconform.certify.durability.callers import AllCalls, EndlessProducer, WaitingClaims
+from rlconform.certify.durability.callers import AllCalls, EndlessProducer, SlowConsumer, WaitingClaims
 from rlconform.certify.durability.fault_run import FaultRun
 from rlconform.certify.durability.fault_verdict import expect_durable, judge_faults
 from rlconform.certify.durability.moments import during, has_made, has_made_each
@@ -89,7 +89,7 @@ def pause_s(target: Target) -> float:
 @requirement("FAULT-05", patience=300)
 @pytest.mark.parametrize("role", ["consumer", "producer"])
 def test_a_stopped_caller_disturbs_no_other(faults: FaultRun, target: Target, role: str) -> None:
-    consumer = Claimer(reads=("x", "y"), idle_s=0.01)
+    consumer = SlowConsumer(fields=("x", "y"))
     producer = EndlessProducer(fields=("x", "y"))
     callers = faults.start(producer, producer, consumer, consumer)
     faults.until(has_made(BEFORE), *callers)
@@ -111,10 +111,8 @@ def test_a_stopped_process_of_the_plane_loses_nothing(
         pytest.skip(f"the target declares no control, with which the {role} is found")
     control: Control = request.getfixturevalue("control")
     pids = control().storage_pids() if role == "storage process" else control().controller_pids()
-    # It claims fewer rows than are put, so that rows are ready when a claim meets the fault.
-    consumer = Claimer(reads=("x",), batch=2, idle_s=0.01)
     callers = [
-        *faults.start(EndlessProducer(), consumer, AllCalls()),
+        *faults.start(EndlessProducer(), SlowConsumer(), AllCalls()),
         faults.start_here(EndlessProducer()),
     ]
     faults.until(has_made(BEFORE), *callers)
