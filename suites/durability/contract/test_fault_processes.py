@@ -24,7 +24,12 @@ from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.explain import operation_line
 from rlconform.certify.concurrency.operation import Op
 from rlconform.certify.concurrency.workloads import Claimer
-from rlconform.certify.durability.callers import AllCalls, EndlessProducer, SlowConsumer, WaitingClaims
+from rlconform.certify.durability.callers import (
+    AllCalls,
+    EndlessProducer,
+    SlowConsumer,
+    WaitingClaims,
+)
 from rlconform.certify.durability.fault_run import FaultRun
 from rlconform.certify.durability.fault_verdict import expect_durable, judge_faults
 from rlconform.certify.durability.moments import during, has_made, has_made_each
