@@ -59,6 +59,30 @@ def PutFailedSetsDtype(put: MethodCall) -> KVBatchMeta:
     return receipt
 
 
+@put_samples_mutant("PUT-16", evidence="holds torch.float32")
+def PutRefusedForOneFieldSetsOthers(put: MethodCall) -> KVBatchMeta:
+    """Keeps the dtypes of the new fields of a put that it refuses for the dtype of an old one."""
+    names = names_of(put.fields)
+    rows = held(put.plane, put.partition_id)._rows.values()
+    old = {name for row in rows for name in row.fields if name in names}
+    new = {name: put.fields.get(name) for name in names if name not in old}
+    dtypes = {
+        (put.partition_id, name): leaf.dtype for name, leaf in new.items() if torch.is_tensor(leaf)
+    }
+    for key, dtype in dtypes.items():
+        if put.notes.get(key, dtype) != dtype:
+            raise ValueError(f"{key[1]!r} holds {put.notes[key]}")
+    try:
+        receipt: KVBatchMeta = put()
+    except ValueError:
+        if old:
+            put.notes |= dtypes
+        raise
+    for key in dtypes:
+        put.notes.pop(key, None)
+    return receipt
+
+
 @put_samples_mutant("PUT-16", evidence="not torch.int64", may_fail="LIFE-07")
 def PutRefusedReplacesDtype(put: MethodCall) -> KVBatchMeta:
     """Replaces the dtype of a field before it compares it with that of the field's other rows.

@@ -98,6 +98,20 @@ def test_a_dtype_that_was_refused_does_not_replace_that_of_the_rows(
         part.expect_rows(IDS, x=list(torch.arange(3)))
 
 
+@requirement("PUT-16")
+@pytest.mark.parametrize("new", ["a", "z"], ids=["before_the_refused", "after_the_refused"])
+def test_a_new_field_beside_a_refused_one_may_have_another_dtype_later(
+    part: PartitionUnderTest, new: str
+) -> None:
+    """Planes that make the columns of a put one by one keep those before the one they refuse."""
+    part.put(IDS[:1], x=torch.arange(1))
+    both = {new: torch.ones(2), "x": torch.ones(2)}
+    if is_rejected(lambda: part.put(IDS[1:], **both)):  # PUT-23: whether it may be
+        later = {new: torch.arange(2), "x": torch.arange(1, 3)}
+        part.put(IDS[1:], **later)
+        part.expect_rows(IDS[1:], **{name: list(column) for name, column in later.items()})
+
+
 @requirement("PUT-17", leans_on=("TAG-02",))
 @pytest.mark.parametrize("order", [["old", "new"], ["new", "old"]], ids="_first_".join)
 def test_tags_alone_of_old_and_new_rows_are_kept(
