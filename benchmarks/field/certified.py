@@ -79,7 +79,8 @@ def _certify(plane: FieldPlane, own: Path, checkouts: Mapping[str, Path], timeou
     python = python_with(plane.packages, (own / "environment").absolute())
     path = [ROOT, *([checkouts[plane.checkout].resolve()] if plane.checkout else [])]
     log, out = own / "certify.log", (own / REPORT_FOLDER).absolute()
-    options = ["--level", plane.level, "--out", str(out)]
+    jobs = [] if plane.jobs is None else ["--jobs", str(plane.jobs)]
+    options = ["--level", plane.level, "--out", str(out), *jobs]
     command = [str(python), "-m", "rlconform", "certify", plane.target, *options]
     ended = _run(command, os.pathsep.join(map(str, path)), log, timeout_s)
     return ended or _last_line(log)

@@ -23,6 +23,7 @@ class FieldPlane(BaseModel):
     about: str
     target: str = ""
     level: Level = "unit"
+    jobs: int | None = Field(None, ge=1)
     packages: tuple[str, ...] = ()
     checkout: Literal["", "nemo-rl"] = ""
     not_run: str = ""
