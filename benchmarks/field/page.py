@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -40,6 +41,8 @@ are in brackets. Each has a reproducer in its plane's folder,
 """
 #: Longest evidence that the page shows.
 _LONGEST = 220
+#: The folders of an installed package's file, which differ from machine to machine.
+_FOLDERS = re.compile(r"/[^\s\"']*/(?=site-packages/)")
 
 
 def field_page(results: Sequence[FieldResult]) -> str:
@@ -122,5 +125,5 @@ def _legend() -> str:
 
 
 def _clipped(text: str) -> str:
-    line = " ".join(text.split())
+    line = _FOLDERS.sub("", " ".join(text.split()))
     return markdown_cell(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.field.certified import ADAPTERS, certified, kept
+from benchmarks.field.certified import ADAPTERS, FieldResult, certified, kept
 from benchmarks.field.page import field_page
 from benchmarks.field.planes import FieldPlane, chosen, load_planes
 from rlconform._resources import resource_dir
@@ -84,6 +84,12 @@ def test_the_page_has_verdict_causes_and_matrix(folder: Path) -> None:
     assert "| GET-04 An unknown id raises | FAIL |" in page
     torchstore = next(line for line in page.splitlines() if "`torchstore" in line)
     assert "libcuda" in torchstore
+
+
+def test_the_page_names_no_folder_of_the_machine() -> None:
+    reason = 'it raised: File "/home/me/.venv/lib/python3.11/site-packages/acme/store.py"'
+    page = field_page([FieldResult(ACME, None, reason)])
+    assert 'File "site-packages/acme/store.py"' in page
 
 
 def test_the_page_in_the_docs_has_all_planes() -> None:
