@@ -79,11 +79,15 @@ def _certify(plane: FieldPlane, own: Path, checkouts: Mapping[str, Path], timeou
     python = python_with(plane.packages, (own / "environment").absolute())
     path = [ROOT, *([checkouts[plane.checkout].resolve()] if plane.checkout else [])]
     log, out = own / "certify.log", (own / REPORT_FOLDER).absolute()
-    jobs = [] if plane.jobs is None else ["--jobs", str(plane.jobs)]
-    options = ["--level", plane.level, "--out", str(out), *jobs]
-    command = [str(python), "-m", "rlconform", "certify", plane.target, *options]
+    command = [str(python), "-m", "rlconform", "certify", *arguments(plane, out)]
     ended = _run(command, os.pathsep.join(map(str, path)), log, timeout_s)
     return ended or _last_line(log)
+
+
+def arguments(plane: FieldPlane, out: Path) -> list[str]:
+    """Return what ``rlconform certify`` is given for the plane."""
+    jobs = [] if plane.jobs is None else ["--jobs", str(plane.jobs)]
+    return [plane.target, "--level", plane.level, "--out", str(out), *jobs]
 
 
 def _run(command: list[str], path: str, log: Path, timeout_s: float) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlconform.certify.concurrency.logging_client import MOST_REFUSALS, LoggingClient
-from rlconform.certify.concurrency.workloads import Workload
+from rlconform.certify.concurrency.logging_client import LoggingClient
+from rlconform.certify.concurrency.workloads import Claimer, Workload
 
 #: Seconds between two rounds: a plane that refuses at once is not asked thousands of times.
 PAUSE_S = 0.02
@@ -46,13 +46,7 @@ class SlowConsumer(Workload):
             for sample_id in client.claim("train", self.fields, self.batch):
                 client.get([sample_id], self.fields)
         at_once = DRAINED_AT_ONCE * self.batch
-        while client.refusals <= MOST_REFUSALS:
-            if claimed := client.claim("train", self.fields, at_once):
-                client.get(claimed, self.fields)
-            elif at_once == 1:
-                return
-            else:
-                at_once = 1  # CLAIM-04 alone judges whether a claim returns less than a batch
+        Claimer(fields=self.fields, batch=at_once, reads=self.fields).run(client)
 
 
 @dataclass(frozen=True)

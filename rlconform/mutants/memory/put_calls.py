@@ -42,40 +42,50 @@ def ReceiptOfLastRequest(put: MethodCall) -> KVBatchMeta:
     return replace(receipt, sample_ids=receipt.sample_ids[last:])
 
 
+def fields_of_rows(put: MethodCall) -> set[str]:
+    """Return the fields that some row of the put's partition has."""
+    rows = held(put.plane, put.partition_id)._rows.values()
+    return {name for row in rows for name in row.fields}
+
+
+def dtypes_of_new_fields(put: MethodCall) -> dict[tuple[str, str], torch.dtype]:
+    """Return the dtypes of the put's tensors whose fields no row has, by partition and field.
+
+    Raises:
+        ValueError: The plane has noted another dtype for one of them.
+    """
+    new = names_of(put.fields) - fields_of_rows(put)
+    leaves = {name: put.fields.get(name) for name in new}
+    dtypes = {
+        (put.partition_id, name): leaf.dtype
+        for name, leaf in leaves.items()
+        if torch.is_tensor(leaf)
+    }
+    for key, dtype in dtypes.items():
+        if (noted := put.notes.get(key, dtype)) != dtype:
+            raise ValueError(f"{key[1]!r} holds {noted}")
+    return dtypes
+
+
 @put_samples_mutant("PUT-16", evidence="holds torch.float32")
 def PutFailedSetsDtype(put: MethodCall) -> KVBatchMeta:
     """Sets the dtype of a new field before it checks the put, and keeps it when the put fails."""
-    partition = held(put.plane, put.partition_id)
-    leaves = {name: put.fields.get(name) for name in names_of(put.fields)}
-    for name, leaf in leaves.items():
-        if any(name in row.fields for row in partition._rows.values()) or not torch.is_tensor(leaf):
-            continue
-        dtype = put.notes.setdefault((put.partition_id, name), leaf.dtype)
-        if dtype != leaf.dtype:
-            raise ValueError(f"{name!r} holds {dtype}")
+    dtypes = dtypes_of_new_fields(put)
+    put.notes |= dtypes
     receipt: KVBatchMeta = put()
-    for name in leaves:
-        put.notes.pop((put.partition_id, name), None)
+    for key in dtypes:
+        del put.notes[key]
     return receipt
 
 
 @put_samples_mutant("PUT-16", evidence="holds torch.float32")
 def PutRefusedForOneFieldSetsOthers(put: MethodCall) -> KVBatchMeta:
     """Keeps the dtypes of the new fields of a put that it refuses for the dtype of an old one."""
-    names = names_of(put.fields)
-    rows = held(put.plane, put.partition_id)._rows.values()
-    old = {name for row in rows for name in row.fields if name in names}
-    new = {name: put.fields.get(name) for name in names if name not in old}
-    dtypes = {
-        (put.partition_id, name): leaf.dtype for name, leaf in new.items() if torch.is_tensor(leaf)
-    }
-    for key, dtype in dtypes.items():
-        if put.notes.get(key, dtype) != dtype:
-            raise ValueError(f"{key[1]!r} holds {put.notes[key]}")
+    dtypes = dtypes_of_new_fields(put)
     try:
         receipt: KVBatchMeta = put()
     except ValueError:
-        if old:
+        if names_of(put.fields) & fields_of_rows(put):
             put.notes |= dtypes
         raise
     for key in dtypes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.field.certified import ADAPTERS, FieldResult, certified, kept
+from benchmarks.field.certified import ADAPTERS, FieldResult, arguments, certified, kept
 from benchmarks.field.page import field_page
 from benchmarks.field.planes import FieldPlane, chosen, load_planes
 from rlconform._resources import resource_dir
@@ -48,6 +48,12 @@ def test_an_unknown_name_is_refused() -> None:
         chosen(PLANES, ["memory", "acme"])
     assert [plane.name for plane in chosen(PLANES, ["memory"])] == ["memory"]
     assert chosen(PLANES, []) == PLANES
+
+
+@pytest.mark.parametrize(("jobs", "options"), [(None, []), (2, ["--jobs", "2"])])
+def test_only_a_plane_that_names_jobs_sets_them(jobs: int | None, options: list[str]) -> None:
+    given = arguments(ACME.model_copy(update={"jobs": jobs}), Path("out"))
+    assert given == ["acme.plane:TARGET", "--level", "unit", "--out", "out", *options]
 
 
 def test_a_report_of_an_earlier_run_counts(folder: Path) -> None:
