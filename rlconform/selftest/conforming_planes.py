@@ -249,3 +249,4 @@ def unusual(name: str, opens: Opens, right: Target = RIGHT) -> Target:
 NESTED = unusual("nested", NestsFields)
 BACKWARDS = unusual("backwards", GathersBackwards)
 LATE = unusual("late", answers_late(MemoryClient))
+NESTED_LATE = unusual("nested-late", answers_late(NestsFields))
