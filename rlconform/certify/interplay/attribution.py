@@ -11,20 +11,24 @@ from typing import Literal
 from rlconform.certify.interplay.scenario import Change
 
 #: What is wrong. ``rows``: a read raised or returned other bytes; ``order``: the right rows in
-#: another order; ``fetched``: a read by a claim's meta raised. ``cleared``, ``unknown``,
+#: another order; ``repeated``: a read that repeats ids returned other rows; ``fetched``,
+#: ``receipt``: a read by the meta of a claim or of a put raised. ``cleared``, ``unknown``,
 #: ``unproduced``: a read that must raise returned. ``lost``, ``again``, ``unready``, ``gone``,
 #: ``split``: a claim misses a row, or has one that was claimed, lacks a field, was cleared, or
 #: whose group is not whole. ``wake``: a waiting claim did not return. ``call``: a change raised.
 Kind = Literal[
-    "rows", "order", "fetched", "cleared", "unknown", "unproduced", "lost", "again", "unready",
-    "gone", "split", "tags", "old_tags", "lengths", "status", "wake", "call", "accepted",
+    "rows", "order", "repeated", "fetched", "receipt", "cleared", "unknown", "unproduced", "lost",
+    "again", "unready", "gone", "split", "tags", "old_tags", "lengths", "status", "wake",
+    "call", "accepted",
 ]  # fmt: skip
 
 #: The requirement of a wrong answer that nothing special explains.
 USUAL: dict[Kind, str] = {
     "rows": "GET-10",
     "order": "GET-01",
+    "repeated": "GET-02",
     "fetched": "CLAIM-09",
+    "receipt": "GET-11",
     "cleared": "CLEAR-01",
     "unknown": "GET-04",
     "unproduced": "GET-05",
@@ -56,10 +60,11 @@ AFTER: dict[Change, str] = {
 }
 _REWRITES: tuple[Change, ...] = (
     "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
-    "overwrite_large", "change_dtype", "correct_dtype", "put_column",
+    "overwrite_large", "change_dtype", "try_former_dtype", "correct_dtype", "put_column",
 )  # fmt: skip
 AFTER_SOME: dict[tuple[Change, Kind], str] = {
     ("change_dtype", "rows"): "PUT-13",
+    ("try_former_dtype", "rows"): "PUT-23",
     ("correct_dtype", "rows"): "PUT-13",
     ("clear_own", "cleared"): "CLEAR-03",
     ("clear_some", "rows"): "CLEAR-01",
@@ -132,6 +137,6 @@ def _broken(kind: Kind, now: Circumstances) -> str:
         return RAISED.get(change) or AFTER.get(change, USUAL[kind]) if change else "REG-01"
     if change is None:
         return USUAL[kind]
-    if kind in {"lengths", "status"}:
+    if kind in {"lengths", "status", "repeated", "receipt"}:
         return USUAL[kind]
     return AFTER.get(change) or AFTER_SOME.get((change, kind), USUAL[kind])

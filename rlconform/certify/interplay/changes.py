@@ -51,21 +51,32 @@ def _change_dtype(part: SharedPartition, process: int) -> None:
     part.put(process, part.live() or list(ROWS), [NUMBERS] if part.live() else part.fields)
 
 
-def _try_other_dtype(part: SharedPartition, process: int, ids: list[str]) -> bool:
+def _try_other_dtype(part: SharedPartition, process: int, ids: list[str], step: int = 1) -> bool:
     """Put numbers of another dtype to some rows; return whether the plane accepts them.
 
     A plane may keep such a mixed column exactly, or refuse it, which must leave nothing behind.
     If it accepts them, they may be all that it has of the column: later puts have this dtype too.
     """
-    part.values.dtype += 1
+    part.values.dtype += step
     try:
         part.put(process, ids, [NUMBERS])
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - a plane may raise anything
-        part.values.dtype -= 1
+        part.values.dtype -= step
         return False
     return True
+
+
+def _try_former_dtype(part: SharedPartition, process: int) -> None:
+    """Put numbers of the dtype before this one to some rows, as if the change had been missed.
+
+    If the plane accepts them, all rows get that dtype, so that later puts can have it.
+    """
+    ids = part.live()
+    if ids and _try_other_dtype(part, process, ids[:2], step=-1):
+        part.expect_values(process, ids[:2], [NUMBERS])
+        part.put(process, ids, [NUMBERS])
 
 
 def _correct_dtype(part: SharedPartition, process: int) -> None:
@@ -234,6 +245,7 @@ CHANGES_MADE: dict[Change, _Make] = {
     "overwrite_some": _overwrite_some,
     "overwrite_large": _overwrite([LABELS], LARGE),
     "change_dtype": _change_dtype,
+    "try_former_dtype": _try_former_dtype,
     "put_rows": _put_rows,
     "put_column": _put_column,
     "put_nothing": _put_nothing,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rlconform.certify.assertions.expect import ContractViolation, expect_equal
+from rlconform.certify.interplay.attribution import Kind
 from rlconform.certify.interplay.row_versions import LABELS, LATER, MORE, ROWS
 from rlconform.certify.interplay.scenario import PARTS, Look
 from rlconform.certify.interplay.shared_partition import SharedPartition
@@ -38,6 +39,20 @@ def _read(part: SharedPartition, process: int) -> None:
         part.expect_values(process, ids[:: -1 if part.scenario.order % 2 else 1], part.fields)
 
 
+def _read_repeated(part: SharedPartition, process: int) -> None:
+    """Read the rows, and the first ones again, as a shard that is filled up; a plane may refuse."""
+    if ids := part.live():
+        ids = [*ids, *ids[:2]]
+        with part.judging("repeated"):
+            try:
+                batch = part.view(process).get(ids, LABELS)
+            except ContractViolation:
+                raise
+            except Exception:  # noqa: BLE001 - a plane may raise anything
+                return
+            part.compare(batch, ids, [LABELS])
+
+
 def _read_few(part: SharedPartition, process: int) -> None:
     if ids := part.live()[:2]:
         part.expect_values(process, ids, [LABELS])
@@ -52,6 +67,7 @@ def _read_missing(part: SharedPartition, process: int) -> None:
 
 def _read_all(part: SharedPartition, process: int) -> None:
     _read(part, process)
+    _read_repeated(part, process)
     _read_few(part, process)
     _read_missing(part, process)
     cleared = [i for i in ROWS if i not in part.model.rows]
@@ -66,18 +82,24 @@ def _fetch(part: SharedPartition, process: int) -> None:
 
 
 def _fetch_held(part: SharedPartition, process: int) -> None:
-    view = part.view(process)
     for meta in part.held[-2:]:
-        ids, fields = meta.sample_ids, list(meta.fields or [])
-        due = part.model.readable(ids, fields)
-        if due != "rows":
-            what = f"a read of the meta of {ids}, as some are {due},"
-            part.expect_refusal(due, lambda m=meta: view.get_data(m), what)  # type: ignore[misc]
-            continue
-        with part.judging("fetched"):
-            batch = view.get_data(meta)
-        with part.judging("rows"):
-            part.compare(batch, ids, fields)
+        _fetch_by(part, process, meta, "fetched")
+    for meta in part.receipts[:1] + part.receipts[1:][-1:]:
+        _fetch_by(part, process, meta, "receipt")
+
+
+def _fetch_by(part: SharedPartition, process: int, meta: KVBatchMeta, kind: Kind) -> None:
+    """Read by the meta of a claim or a put; what it reads is as new as what ids read."""
+    view, ids, fields = part.view(process), meta.sample_ids, list(meta.fields or [])
+    due = part.model.readable(ids, fields)
+    if due != "rows":
+        what = f"a read of the meta of {ids}, as some are {due},"
+        part.expect_refusal(due, lambda: view.get_data(meta), what)
+        return
+    with part.judging(kind):
+        batch = view.get_data(meta)
+    with part.judging("rows"):
+        part.compare(batch, ids, fields)
 
 
 # -- statuses ------------------------------------------------------------------------------------

@@ -22,10 +22,14 @@ IDS = (*ROWS, *MORE)
 #: only another schema has.
 LABELS, NUMBERS, OBJECTS, LATER, EXTRA = "x", "y", "log", "z", "extra"
 
-DTYPES = (torch.int64, torch.bfloat16, torch.int32, torch.float32)
+#: In pairs of one size: the bytes of one can be taken for the other.
+DTYPES = (torch.int64, torch.float64, torch.bfloat16, torch.float16)
 
 #: Bytes of a wide row, and of one that makes a put larger than a megabyte.
 WIDE, LARGE = 400, 400_000
+
+#: No label is longer, in bytes.
+_LABELLED = 200
 
 
 class _Put(NamedTuple):
@@ -38,10 +42,17 @@ class RowVersions:
     """The values of each put.
 
     A value shows its partition, row, field and put, so a wrong one shows where it belongs.
+    Jagged rows of one put have lengths that the next put gives to other rows: four of them always
+    have as many bytes in all.
+
+    ``texts``: objects are texts, and two rows of a put have the same one. ``alike``: rows of one
+    width begin alike, as those with one prompt do: their labels are at their ends.
     """
 
     jagged: bool
     dtype: int
+    texts: bool = False
+    alike: bool = False
     _puts: list[_Put] = field(default_factory=lambda: [_Put(0, torch.int64)])
 
     def new_version(self, width: int = 0) -> int:
@@ -66,11 +77,14 @@ class RowVersions:
             expect_column(batch, name, rows)
 
     def _object(self, partition_id: str, sample_id: str, version: int) -> Any:
+        if self.texts:
+            return f"{partition_id}|{IDS.index(sample_id) // 2}|v{version}"
         return [{"content": f"{partition_id}|{sample_id}|v{version}"}]
 
     def _row(self, partition_id: str, sample_id: str, name: str, version: int) -> Tensor:
         number, put = IDS.index(sample_id), self._puts[version]
         if name == NUMBERS:  # small enough for every dtype
             return torch.tensor(16 * number + version, dtype=put.dtype)
-        more = WIDE + 4 * (number % 3) if self.jagged else 0
-        return labeled_row(partition_id, sample_id, name, version, max(more, put.width))
+        more = WIDE + 4 * ((number + version) % len(ROWS)) if self.jagged else 0
+        row = labeled_row(partition_id, sample_id, name, version, max(more, put.width))
+        return row.roll(-_LABELLED) if self.alike and len(row) > _LABELLED else row

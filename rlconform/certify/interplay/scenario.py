@@ -31,7 +31,7 @@ PARTS: Mapping[Look, tuple[Look, ...]] = {
 #: What a process does to the partition; ``changes.py`` makes the calls.
 Change = Literal[
     "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
-    "overwrite_large", "change_dtype", "put_rows", "put_column", "put_nothing",
+    "overwrite_large", "change_dtype", "try_former_dtype", "put_rows", "put_column", "put_nothing",
     "tag", "tag_again", "tag_lengths", "clear_some", "clear_all", "clear_own", "reuse_ids",
     "start_anew", "start_with_other_schema", "register_again", "claim", "claim_other_task",
     "use_neighbour", "refused_put", "refused_read", "refused_claim", "refused_registration",
@@ -62,7 +62,7 @@ GUEST = 3
 _KINDS: Mapping[str, tuple[Change, ...]] = {
     "rewrite": (
         "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
-        "overwrite_large", "change_dtype",
+        "overwrite_large", "change_dtype", "try_former_dtype",
     ),
     "put": ("put_rows", "put_column"),
     "tag": ("tag", "tag_again", "tag_lengths"),
@@ -77,6 +77,8 @@ KIND_OF = {change: kind for kind, changes in _KINDS.items() for change in change
 
 #: How often the looker itself makes the second change, with what it knows from before the first.
 _ANSWERS = 0.2
+#: How often the first writer makes it, which may have missed the first.
+_RETURNS = 0.3
 
 #: Changes that end a waiting claim.
 WAKING: tuple[Change, ...] = ("put_rows", "put_column")
@@ -101,6 +103,7 @@ class InterplayScenario:
             ``last`` looks at everything in the end.
         guest: Which role a process has that joins late or leaves early.
         dtype, order: Numbers that choose a column's dtype, and with which looks the end begins.
+        turns: A process that puts every second of the first rows.
         alone: Whether one process does everything.
     """
 
@@ -117,6 +120,7 @@ class InterplayScenario:
     dtype: int = 0
     order: int = 0
     alone: bool = False
+    turns: int | None = None
 
     def relation(self, changer: int) -> tuple[object, ...]:
         """Return which of the processes are the same, seen from one that makes a change."""
@@ -127,6 +131,11 @@ class InterplayScenario:
             self.writes == self.looker,
             last.get(self.last, "another"),
         )
+
+    @property
+    def fewer_rows(self) -> bool:
+        """Whether the partition is registered with fewer rows than it will have."""
+        return self.order in {1, 2}
 
     @property
     def possible(self) -> bool:
@@ -146,12 +155,16 @@ class InterplayScenario:
             ("look", self.looks, self.layout),
             ("look", self.looks, self.guest),
             ("who", self.registers, self.writes, self.looker),
+            ("turns", self.looks, self.turns in {None, self.writes}, self.looker == self.writes),
         }
         if self.alone:
             covered |= {("pair", *pair) for pair in pairwise(self.changes)}
         knows = self.again and self.looks not in {"nothing", "wait"}
         if knows and self.looker == self.changers[-1] != self.changers[0]:
             covered.add(("answer", self.changes[0], kinds[-1], self.writes == self.looker))
+        unaware = not knows or self.looker != self.writes
+        if unaware and self.writes == self.changers[-1] != self.changers[0]:
+            covered.add(("unaware", self.changes[0], kinds[-1], self.fewer_rows))
         for change, by in zip(self.changes, self.changers, strict=True):
             covered.add(("who", self.looks, change, self.relation(by)))
             covered.add(("guest", change, self.guest))
@@ -182,6 +195,8 @@ class InterplayScenario:
             yield self.without_guest()
         if self.layout != "dense":
             yield replace(self, layout="dense")
+        if self.turns is not None:
+            yield replace(self, turns=None)
         if self.registers != 0:
             yield replace(self, registers=0)
         if self.writes not in {0, GUEST}:
@@ -207,6 +222,8 @@ class InterplayScenario:
         """Return the steps in words, with the process that makes each."""
         who = PROCESSES
         steps = [f"{who[self.registers]} registers", f"{who[self.writes]} puts {self.layout} rows"]
+        if self.turns not in {None, self.writes}:
+            steps[-1] += f" in turns with {who[self.turns]}"
         look = f"{who[self.looker]} looks ({self.looks})"
         if self.looks != "nothing":
             steps.append(look)
@@ -238,15 +255,20 @@ def draw(random: Random, groups: bool) -> InterplayScenario:
     def process(role: str) -> int:
         return GUEST if guest == role else random.randrange(GUEST)
 
-    looker, changers = process("looker"), tuple(process("changer") for _ in range(chain))
-    if chain > 1 and guest != "changer" and random.random() < _ANSWERS:
-        changers = (changers[0], looker)
+    looker, writes = process("looker"), process("writer")
+    changers = tuple(process("changer") for _ in range(chain))
+    if chain > 1 and guest != "changer":
+        again = random.random()
+        if again < _ANSWERS:
+            changers = (changers[0], looker)
+        elif again < _ANSWERS + _RETURNS:
+            changers = (changers[0], writes)
     staying = [each for each in (looker, looker, *changers, 0, 1, 2) if each != GUEST]
     return InterplayScenario(
         looks=looks,
         changes=changes,
         registers=random.choice([0, 0, *range(GUEST)]),
-        writes=process("writer"),
+        writes=writes,
         looker=looker,
         changers=changers,
         last=GUEST if guest == "late" else random.choice(staying),
@@ -255,6 +277,7 @@ def draw(random: Random, groups: bool) -> InterplayScenario:
         layout=random.choice(layouts),
         dtype=random.randrange(4),
         order=random.randrange(4),
+        turns=random.choice([None, None, *range(GUEST)]),
     )
 
 

@@ -48,11 +48,13 @@ class SharedPartition:
         self.scenario, self._processes = scenario, processes
         self.group_size = 2 if scenario.layout == "groups" else 1
         self.model = SharedModel(self.group_size)
-        self.values = RowVersions(scenario.layout == "jagged", scenario.dtype)
+        jagged, texts = scenario.layout == "jagged", scenario.dtype in {1, 2}
+        self.values = RowVersions(jagged, scenario.dtype, texts, alike=scenario.order % 2 == 1)
         self.fields = [LABELS, NUMBERS, *([OBJECTS] if objects else [])]
         self.tasks = TASKS
         self.now = Circumstances(alone=scenario.alone)
         self.held: list[KVBatchMeta] = []  # metas of claims
+        self.receipts: list[KVBatchMeta] = []  # of puts with fields
         self.later: Difference | None = None  # one that does not keep the scenario from going on
         self._part = processes.partition(f"i-{uuid.uuid4().hex[:8]}")
         self._neighbour = processes.partition(f"{self._part.id}-b")
@@ -105,7 +107,8 @@ class SharedPartition:
         groups = {"grpo_group_size": self.group_size} if self.group_size > 1 else {}
         self.now.registered_again |= bool(self.model.rows)
         fields = [*self.fields, LATER]
-        self.view(process).register(fields, self.tasks, num_samples=len(IDS), **groups)
+        rows = len(ROWS if self.scenario.fewer_rows else IDS)
+        self.view(process).register(fields, self.tasks, num_samples=rows, **groups)
 
     def put(
         self,
@@ -120,15 +123,22 @@ class SharedPartition:
         version = self.values.new_version(self.width if width is None else width)
         tags = {i: {key: _tag(key, i, version) for key in keys} for i in ids} if keys else None
         columns = {name: self.values.column(part.id, ids, name, version) for name in fields}
-        part.put(ids, None if tags is None else list(tags.values()), **columns)
+        receipt = part.put(ids, None if tags is None else list(tags.values()), **columns)
+        if fields:
+            self.receipts.append(KVBatchMeta.of(receipt))
         self.model.note_writer(ids, process)
         self.model.put(ids, fields, version, tags)
 
     def put_first(self, process: int) -> None:
         """Put the rows that a step begins with, with their tags; a group lacks its last row."""
         lengths = [INPUT_LENGTHS] if self.scenario.dtype % 2 == 0 else []
-        rows = ROWS[:-1] if self.scenario.layout == "groups" else ROWS
-        self.put(process, rows, self.fields, ["m", *lengths])
+        rows = list(ROWS[:-1] if self.scenario.layout == "groups" else ROWS)
+        other = self.scenario.turns
+        shares = {process: rows}
+        if other is not None and other != process:
+            shares = {process: rows[::2], other: rows[1::2]}
+        for writer, ids in shares.items():
+            self.put(writer, ids, self.fields, ["m", *lengths])
 
     def clear(self, process: int, ids: Sequence[str]) -> None:
         """Clear these rows."""

@@ -12,9 +12,11 @@ from functools import partial
 import pytest
 import torch
 
+from rlconform.certify.assertions.expect import is_rejected
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import jagged, labeled_rows, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 from rlconform.wire import stack_or_nest
@@ -131,3 +133,32 @@ def test_large_rows_of_two_writers_at_once_stay_apart(
         run_concurrently(puts, part.timeouts.check / 2, "writer")
         for view in (part, *writers):
             view.expect_rows([*ids[1], *ids[0]], x=[*rows[1], *rows[0]])
+
+
+#: Dtypes of one size: the bytes of one can be taken for the other.
+ONE_SIZE = {
+    "float16_and_bfloat16": (torch.float16, torch.bfloat16),
+    "int64_and_float64": (torch.int64, torch.float64),
+}
+
+
+@requirement("PUT-23", leans_on=("PUT-13",))
+@each_pair
+@pytest.mark.parametrize(("first", "second"), ONE_SIZE.values(), ids=ONE_SIZE)
+def test_a_put_is_not_taken_for_the_dtype_that_another_process_brought(
+    part: PartitionUnderTest,
+    actors: Actors,
+    pair: tuple[int, int],
+    first: torch.dtype,
+    second: torch.dtype,
+) -> None:
+    """Planes that name a dtype only in a process's first put misread the bytes of a later one."""
+    writer, other = looker_and_changer(part, actors, pair)
+    rows = [torch.arange(4) + n for n in range(len(IDS))]
+    writer.put(IDS, x=torch.stack(rows).to(first))
+    other.put(IDS, x=torch.stack(rows).to(second))
+    # a plane may keep rows of two dtypes in one field, or refuse them
+    refused = is_rejected(lambda: writer.put(IDS[:1], x=rows[0].view(1, -1).to(first)))
+    for view in (writer, other):
+        view.expect_rows(IDS[:1], x=[rows[0].to(second if refused else first)])
+        view.expect_rows(IDS[1:], x=[row.to(second) for row in rows[1:]])

@@ -177,3 +177,20 @@ def test_a_process_that_knows_a_field_writes_it_after_a_registration_in_another_
         for view in (looker, changer):
             view.expect_labeled(IDS, *fields, version=step)
         changer.clear(IDS)
+
+
+@requirement("REG-07", leans_on=("PUT-13",))
+@each_pair
+def test_what_a_process_wrote_is_replaced_though_another_put_more_rows_than_num_samples(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that move a table which is full must let every process know."""
+    part = new_partition(num_samples=len(IDS))
+    writer, other = looker_and_changer(part, actors, pair)
+    writer.put_labeled(IDS)
+    more = [f"more{n}" for n in range(40)]
+    other.put_labeled(more)
+    writer.put_labeled(IDS, version=1)
+    for view in (other, writer):
+        view.expect_labeled(IDS, version=1)
+        view.expect_labeled(more)

@@ -104,8 +104,22 @@ def test_tags_alone_are_accepted_from_any_process(
     check_interplay()
 
 
+@requirement("PUT-23", patience=PATIENCE_S)
+def test_rows_of_a_process_are_never_cast_to_the_dtype_of_another(
+    check_interplay: Callable[[], None],
+) -> None:
+    check_interplay()
+
+
 @requirement("GET-01", patience=PATIENCE_S)
 def test_rows_are_read_in_the_order_asked_whoever_rearranged_them(
+    check_interplay: Callable[[], None],
+) -> None:
+    check_interplay()
+
+
+@requirement("GET-02", patience=PATIENCE_S)
+def test_a_repeated_id_reads_its_row_whoever_put_the_rows(
     check_interplay: Callable[[], None],
 ) -> None:
     check_interplay()
@@ -129,6 +143,11 @@ def test_an_unproduced_field_is_readable_in_no_process(
 def test_every_process_reads_the_newest_values(
     check_interplay: Callable[[], None],
 ) -> None:
+    check_interplay()
+
+
+@requirement("GET-11", patience=PATIENCE_S)
+def test_every_process_reads_by_a_receipt(check_interplay: Callable[[], None]) -> None:
     check_interplay()
 
 

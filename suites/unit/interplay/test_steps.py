@@ -86,8 +86,18 @@ def test_tags_alone_are_accepted_after_any_steps(check_steps: Callable[[], None]
     check_steps()
 
 
+@scenario("PUT-23")
+def test_rows_are_never_cast_after_any_steps(check_steps: Callable[[], None]) -> None:
+    check_steps()
+
+
 @scenario("GET-01")
 def test_rows_are_read_in_the_order_asked_after_any_steps(check_steps: Callable[[], None]) -> None:
+    check_steps()
+
+
+@scenario("GET-02")
+def test_a_repeated_id_reads_its_row_after_any_steps(check_steps: Callable[[], None]) -> None:
     check_steps()
 
 
@@ -103,6 +113,11 @@ def test_an_unproduced_field_is_readable_after_no_steps(check_steps: Callable[[]
 
 @scenario("GET-06")
 def test_a_cleared_row_is_readable_after_no_steps(check_steps: Callable[[], None]) -> None:
+    check_steps()
+
+
+@scenario("GET-11")
+def test_a_receipt_reads_its_rows_after_any_steps(check_steps: Callable[[], None]) -> None:
     check_steps()
 
 
