@@ -50,7 +50,7 @@ USUAL: dict[Kind, str] = {
 AFTER: dict[Change, str] = {
     "start_anew": "REG-03",
     "start_with_other_schema": "REG-03",
-    "reuse_ids": "CLEAR-04",
+    **dict.fromkeys(("reuse_ids", "reuse_own_ids"), "CLEAR-04"),
     "use_neighbour": "REG-04",
     "refused_put": "PUT-16",
     "refused_read": "LIFE-07",
@@ -61,6 +61,7 @@ AFTER: dict[Change, str] = {
 _REWRITES: tuple[Change, ...] = (
     "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
     "overwrite_large", "change_dtype", "try_former_dtype", "correct_dtype", "put_column",
+    "put_column_by_parts",
 )  # fmt: skip
 AFTER_SOME: dict[tuple[Change, Kind], str] = {
     ("change_dtype", "rows"): "PUT-13",
@@ -76,7 +77,7 @@ AFTER_SOME: dict[tuple[Change, Kind], str] = {
 #: The requirement that a change breaks if it raises.
 RAISED: dict[Change, str] = {
     **dict.fromkeys(_REWRITES, "PUT-13"),
-    "put_column": "PUT-11",
+    **dict.fromkeys(("put_column", "put_column_by_parts"), "PUT-11"),
     **dict.fromkeys(("tag", "tag_again", "tag_lengths", "tag_some", "tag_new"), "PUT-17"),
     "clear_some": "CLEAR-01",
     "clear_all": "CLEAR-01",

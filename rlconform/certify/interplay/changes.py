@@ -100,6 +100,13 @@ def _put_column(part: SharedPartition, process: int) -> None:
         part.put(process, part.live(), [LATER])
 
 
+def _put_column_by_parts(part: SharedPartition, process: int) -> None:
+    """Put a column to the first row, or, if that has it, to the last."""
+    if ids := part.live():
+        last = part.model.produced(ids[0], [LATER])
+        part.put(process, ids[-1:] if last else ids[:1], [LATER])
+
+
 def _put_nothing(part: SharedPartition, process: int) -> None:
     part.view(process).put_batch([], TensorDict({}, batch_size=[0]))
 
@@ -160,6 +167,14 @@ def _clear_own(part: SharedPartition, process: int) -> None:
 def _reuse_ids(part: SharedPartition, process: int) -> None:
     part.clear(process, ROWS[:2])
     part.put(process, ROWS[1::-1], part.fields, ["m"])
+
+
+def _reuse_own_ids(part: SharedPartition, process: int) -> None:
+    """Clear with None, and put the same rows again; if a row is left, it may be of others."""
+    own = [i for i in part.model.written_by(process) if i in ROWS]
+    _clear_own(part, process)
+    if own:
+        part.put(process, own, part.fields, ["n"])
 
 
 def _start_anew(part: SharedPartition, process: int) -> None:
@@ -248,6 +263,7 @@ CHANGES_MADE: dict[Change, _Make] = {
     "try_former_dtype": _try_former_dtype,
     "put_rows": _put_rows,
     "put_column": _put_column,
+    "put_column_by_parts": _put_column_by_parts,
     "put_nothing": _put_nothing,
     "tag": _tag("n"),
     "tag_again": _tag("m"),
@@ -256,6 +272,7 @@ CHANGES_MADE: dict[Change, _Make] = {
     "clear_all": _clear_all,
     "clear_own": _clear_own,
     "reuse_ids": _reuse_ids,
+    "reuse_own_ids": _reuse_own_ids,
     "start_anew": _start_anew,
     "start_with_other_schema": _start_with_other_schema,
     "register_again": lambda part, process: part.register(process),

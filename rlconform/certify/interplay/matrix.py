@@ -18,8 +18,9 @@ from itertools import islice
 from random import Random
 
 from rlconform.certify.interplay.covering import covering
+from rlconform.certify.interplay.draw import draw, draw_alone
 from rlconform.certify.interplay.processes import Processes
-from rlconform.certify.interplay.scenario import InterplayScenario, draw, draw_alone
+from rlconform.certify.interplay.scenario import InterplayScenario
 from rlconform.certify.interplay.scenario_run import (
     ScenarioBatch,
     ScenarioRun,

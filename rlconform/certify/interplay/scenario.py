@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from random import Random
 from typing import Literal, TypeVar, get_args
 
 #: What a process asks for. ``see`` are all looks that claim nothing, ``take`` claims of all rows,
@@ -32,7 +31,8 @@ PARTS: Mapping[Look, tuple[Look, ...]] = {
 Change = Literal[
     "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
     "overwrite_large", "change_dtype", "try_former_dtype", "put_rows", "put_column", "put_nothing",
-    "tag", "tag_again", "tag_lengths", "clear_some", "clear_all", "clear_own", "reuse_ids",
+    "put_column_by_parts", "tag", "tag_again", "tag_lengths", "clear_some", "clear_all",
+    "clear_own", "reuse_ids", "reuse_own_ids",
     "start_anew", "start_with_other_schema", "register_again", "claim", "claim_other_task",
     "use_neighbour", "refused_put", "refused_read", "refused_claim", "refused_registration",
     "tag_some", "tag_new", "complete_group", "correct_dtype", "claim_few", "read_twice",
@@ -47,10 +47,11 @@ Guest = Literal["none", "late", "writer", "looker", "changer"]
 #: The looks of drawn scenarios, the last ones twice; smaller scenarios have parts of them.
 FIRST_LOOKS: tuple[Look, ...] = ("nothing", "wait", "take_some", "see", "take", "see", "take")
 #: Only scenarios of one process make these, which have time for longer chains.
-ALONE_CHANGES: tuple[Change, ...] = (
-    "tag_some", "tag_new", "complete_group", "correct_dtype", "claim_few", "read_twice",
-)  # fmt: skip
-CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in ALONE_CHANGES)
+_ALONE = {"tag_some", "tag_new", "complete_group", "correct_dtype", "claim_few", "read_twice"}
+#: Only scenarios of several make these: alone, a process never misses a change.
+_SHARED = {"try_former_dtype", "put_column_by_parts", "reuse_own_ids"}
+CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in _ALONE)
+ALONE_CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in _SHARED)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 GUESTS: tuple[Guest, ...] = get_args(Guest)
 
@@ -64,7 +65,7 @@ _KINDS: Mapping[str, tuple[Change, ...]] = {
         "overwrite", "overwrite_wider", "overwrite_column", "overwrite_reversed", "overwrite_some",
         "overwrite_large", "change_dtype", "try_former_dtype",
     ),
-    "put": ("put_rows", "put_column"),
+    "put": ("put_rows", "put_column", "put_column_by_parts"),
     "tag": ("tag", "tag_again", "tag_lengths"),
     "clear": ("clear_some", "clear_all"),
     "start": ("start_anew", "start_with_other_schema"),
@@ -74,11 +75,6 @@ _KINDS: Mapping[str, tuple[Change, ...]] = {
     ),
 }  # fmt: skip
 KIND_OF = {change: kind for kind, changes in _KINDS.items() for change in changes}
-
-#: How often the looker itself makes the second change, with what it knows from before the first.
-_ANSWERS = 0.2
-#: How often the first writer makes it, which may have missed the first.
-_RETURNS = 0.3
 
 #: Changes that end a waiting claim.
 WAKING: tuple[Change, ...] = ("put_rows", "put_column")
@@ -102,7 +98,7 @@ class InterplayScenario:
         registers, writes, looker, changers, last: The processes, by number, in their roles;
             ``last`` looks at everything in the end.
         guest: Which role a process has that joins late or leaves early.
-        dtype, order: Numbers that choose a column's dtype, and with which looks the end begins.
+        dtype, order: Numbers that choose what rows are like, and with which looks the end begins.
         turns: A process that puts every second of the first rows.
         alone: Whether one process does everything.
     """
@@ -155,10 +151,12 @@ class InterplayScenario:
             ("look", self.looks, self.layout),
             ("look", self.looks, self.guest),
             ("who", self.registers, self.writes, self.looker),
-            ("turns", self.looks, self.turns in {None, self.writes}, self.looker == self.writes),
         }
         if self.alone:
             covered |= {("pair", *pair) for pair in pairwise(self.changes)}
+        else:
+            turns = self.turns in {None, self.writes}
+            covered.add(("turns", self.looks, turns, self.looker == self.writes))
         knows = self.again and self.looks not in {"nothing", "wait"}
         if knows and self.looker == self.changers[-1] != self.changers[0]:
             covered.add(("answer", self.changes[0], kinds[-1], self.writes == self.looker))
@@ -240,65 +238,3 @@ class InterplayScenario:
 
 def _without(steps: tuple[T, ...], left_out: int) -> tuple[T, ...]:
     return steps[:left_out] + steps[left_out + 1 :]
-
-
-def draw(random: Random, groups: bool) -> InterplayScenario:
-    """Draw a scenario, possible or not; ``groups``: whether the plane claims whole groups."""
-    layouts = [each for each in LAYOUTS if groups or each != "groups"]
-    guest = random.choice([*GUESTS, "none", "none", "none", "none", "late"])
-    chain = random.choice([1, 2, 2, 2, 2])
-    looks: Look = random.choice(FIRST_LOOKS)
-    changes = tuple(random.choice(CHANGES) for _ in range(chain))
-    if looks == "wait":
-        changes = (*(random.choice(IDLE) for _ in changes[1:]), random.choice(WAKING))
-
-    def process(role: str) -> int:
-        return GUEST if guest == role else random.randrange(GUEST)
-
-    looker, writes = process("looker"), process("writer")
-    changers = tuple(process("changer") for _ in range(chain))
-    if chain > 1 and guest != "changer":
-        again = random.random()
-        if again < _ANSWERS:
-            changers = (changers[0], looker)
-        elif again < _ANSWERS + _RETURNS:
-            changers = (changers[0], writes)
-    staying = [each for each in (looker, looker, *changers, 0, 1, 2) if each != GUEST]
-    return InterplayScenario(
-        looks=looks,
-        changes=changes,
-        registers=random.choice([0, 0, *range(GUEST)]),
-        writes=writes,
-        looker=looker,
-        changers=changers,
-        last=GUEST if guest == "late" else random.choice(staying),
-        again=random.random() < 0.8,
-        guest=guest,
-        layout=random.choice(layouts),
-        dtype=random.randrange(4),
-        order=random.randrange(4),
-        turns=random.choice([None, None, *range(GUEST)]),
-    )
-
-
-def draw_alone(random: Random, groups: bool) -> InterplayScenario:
-    """Draw a scenario of one process, possible or not."""
-    chain = random.choice([2, 6, 7, 8])
-    looks: Look = random.choice(FIRST_LOOKS)
-    changes = tuple(random.choice((*CHANGES, *ALONE_CHANGES)) for _ in range(chain))
-    if looks == "wait":
-        changes = (*(random.choice(IDLE) for _ in changes[1:]), random.choice(WAKING))
-    return InterplayScenario(
-        looks=looks,
-        changes=changes,
-        registers=0,
-        writes=0,
-        looker=0,
-        changers=(0,) * chain,
-        last=0,
-        again=random.random() < 0.8,
-        layout=random.choice([each for each in LAYOUTS if groups or each != "groups"]),
-        dtype=random.randrange(4),
-        order=random.randrange(4),
-        alone=True,
-    )

@@ -254,3 +254,18 @@ def test_a_group_has_no_row_that_another_process_has_cleared(
     expect_equal(looker.claim("train", batch_size=2).sample_ids, [], "rows of half a group")
     changer.put_labeled(["u0_g0"], version=1)
     expect_ids(looker.claim("train", batch_size=2), ["u0_g0", "u0_g1"], "rows of a whole group")
+
+
+@requirement("CLAIM-04")
+@each_pair
+def test_no_rows_are_set_aside_for_a_steady_consumer(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send rows ahead to a process that claims often keep them from others."""
+    steady, other = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(60)]
+    part.put_labeled(ids)
+    for _ in range(15):
+        expect_equal(len(steady.claim("train", batch_size=2).sample_ids), 2, "rows of a claim")
+    meta = other.claim("train", batch_size=len(ids))
+    expect_equal(len(meta.sample_ids), len(ids) // 2, "rows left for another process")

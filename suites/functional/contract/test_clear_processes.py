@@ -145,3 +145,22 @@ def test_none_drops_rows_put_again_after_another_process_dropped_them(
     writer.clear(None)
     for view in (part, other, writer):
         view.expect_absent(IDS)
+
+
+@requirement("CLEAR-01")
+@each_pair
+def test_many_rows_of_writers_by_turns_are_dropped_at_once(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send a clear to each writer, in parts, may send one part only."""
+    views = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(300)]
+    for at, view in enumerate(views):
+        view.put(ids[at::2], x=torch.arange(at, len(ids), 2))
+    kept = ids[::7]
+    views[0].clear([i for i in ids if i not in kept])
+    for view in views:
+        view.expect_rows(kept, x=list(torch.arange(0, len(ids), 7)))
+    expect_ids(part.claim("train", batch_size=len(ids)), kept, "rows that were not cleared")
+    for gone in (ids[1], ids[150], ids[-1]):
+        expect_unreadable(partial(part.get, [gone], "x"), gone, "x")

@@ -86,11 +86,6 @@ def test_tags_alone_are_accepted_after_any_steps(check_steps: Callable[[], None]
     check_steps()
 
 
-@scenario("PUT-23")
-def test_rows_are_never_cast_after_any_steps(check_steps: Callable[[], None]) -> None:
-    check_steps()
-
-
 @scenario("GET-01")
 def test_rows_are_read_in_the_order_asked_after_any_steps(check_steps: Callable[[], None]) -> None:
     check_steps()
