@@ -11,14 +11,14 @@ requirements. A failure is reported from the last run of the smallest scenario, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from random import Random
 
 from rlconform.certify.interplay.covering import covering
-from rlconform.certify.interplay.draw import draw, draw_alone
+from rlconform.certify.interplay.draw import draw, draw_alone, draw_unaware
 from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.scenario import InterplayScenario
 from rlconform.certify.interplay.scenario_run import (
@@ -29,8 +29,13 @@ from rlconform.certify.interplay.scenario_run import (
 )
 from rlconform.certify.properties.excerpt import FailureReport
 
+#: Draws a scenario, with groups or without.
+Draw = Callable[[Random, bool], InterplayScenario]
+
 #: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
 SCENARIOS, BATCH = 600, 12
+#: Which of them are those in which a writer misses a change; they come last.
+UNAWARE_SHARE = 0.2
 #: Scenarios of one process, in which most pairs of changes follow each other.
 SCENARIOS_ALONE = 150
 #: Scenarios from which batches are made; those of a batch need guests of one kind.
@@ -132,12 +137,20 @@ class InterplayMatrix:
 def planned(seed: int, count: int, groups: bool, alone: bool = False) -> Iterator[ScenarioBatch]:
     """Yield the batches of so many scenarios; the first ones cover most, for a slow plane."""
 
-    def possible(random: Random) -> InterplayScenario | None:
-        drawn = (draw_alone if alone else draw)(random, groups)
-        return drawn if drawn.possible else None
+    def drawing(draw: Draw) -> Callable[[Random], InterplayScenario | None]:
+        def possible(random: Random) -> InterplayScenario | None:
+            drawn = draw(random, groups)
+            return drawn if drawn.possible else None
+
+        return possible
 
     random = Random(f"interplay {seed}")
-    chosen = islice(covering(random, possible, InterplayScenario.targets), count)
+    usual = drawing(draw_alone if alone else draw)
+    unaware = 0 if alone else round(UNAWARE_SHARE * count)
+    chosen = chain(
+        islice(covering(random, usual, InterplayScenario.targets), count - unaware),
+        islice(covering(random, drawing(draw_unaware), InterplayScenario.unaware_targets), unaware),
+    )
     while some := list(islice(chosen, WINDOW)):
         yield from in_batches(some, BATCH)
 

@@ -48,10 +48,11 @@ Guest = Literal["none", "late", "writer", "looker", "changer"]
 FIRST_LOOKS: tuple[Look, ...] = ("nothing", "wait", "take_some", "see", "take", "see", "take")
 #: Only scenarios of one process make these, which have time for longer chains.
 _ALONE = {"tag_some", "tag_new", "complete_group", "correct_dtype", "claim_few", "read_twice"}
-#: Only scenarios of several make these: alone, a process never misses a change.
-_SHARED = {"try_former_dtype", "put_column_by_parts", "reuse_own_ids"}
-CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in _ALONE)
-ALONE_CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in _SHARED)
+#: Only a process that may have missed a change makes these.
+_UNAWARE = {"try_former_dtype", "put_column_by_parts", "reuse_own_ids"}
+ALONE_CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in _UNAWARE)
+CHANGES: tuple[Change, ...] = tuple(one for one in ALONE_CHANGES if one not in _ALONE)
+UNAWARE_CHANGES: tuple[Change, ...] = tuple(one for one in get_args(Change) if one not in _ALONE)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 GUESTS: tuple[Guest, ...] = get_args(Guest)
 
@@ -154,20 +155,27 @@ class InterplayScenario:
         }
         if self.alone:
             covered |= {("pair", *pair) for pair in pairwise(self.changes)}
-        else:
-            turns = self.turns in {None, self.writes}
-            covered.add(("turns", self.looks, turns, self.looker == self.writes))
         knows = self.again and self.looks not in {"nothing", "wait"}
         if knows and self.looker == self.changers[-1] != self.changers[0]:
             covered.add(("answer", self.changes[0], kinds[-1], self.writes == self.looker))
-        unaware = not knows or self.looker != self.writes
-        if unaware and self.writes == self.changers[-1] != self.changers[0]:
-            covered.add(("unaware", self.changes[0], kinds[-1], self.fewer_rows))
         for change, by in zip(self.changes, self.changers, strict=True):
             covered.add(("who", self.looks, change, self.relation(by)))
             covered.add(("guest", change, self.guest))
             covered.add(("rows", change, self.layout, self.dtype % 2))
             covered.add(("order", change, self.order))
+        return frozenset(covered)
+
+    def unaware_targets(self) -> frozenset[tuple[object, ...]]:
+        """Return the combinations that the scenario covers, where a writer misses a change."""
+        kinds = [KIND_OF.get(change, change) for change in self.changes]
+        knows = self.looker == self.writes and self.again and self.looks != "nothing"
+        covered: set[tuple[object, ...]] = {
+            ("turns", self.looks, self.turns in {None, self.writes}, self.looker == self.writes),
+            ("rows", kinds[-1], self.layout, self.dtype),
+        }
+        if not knows and self.writes == self.changers[-1] != self.changers[0]:
+            covered.add(("pair", kinds[0], self.changes[-1]))
+            covered.add(("pair", self.changes[0], kinds[-1], self.fewer_rows))
         return frozenset(covered)
 
     def smaller(self) -> Iterator[InterplayScenario]:

@@ -269,3 +269,19 @@ def test_no_rows_are_set_aside_for_a_steady_consumer(
         expect_equal(len(steady.claim("train", batch_size=2).sample_ids), 2, "rows of a claim")
     meta = other.claim("train", batch_size=len(ids))
     expect_equal(len(meta.sample_ids), len(ids) // 2, "rows left for another process")
+
+
+@requirement("CLAIM-04")
+@each_pair
+def test_a_claim_that_waits_holds_no_ready_rows_back(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that set rows aside for a claim which waits for more keep them from others."""
+    waiter, other = looker_and_changer(part, actors, pair)
+    part.put_labeled(IDS)
+    waiting = start_blocking_claim(waiter, len(IDS) + 2, timeout_s=2 * part.timeouts.settle)
+    expect_waiting(waiting, part, "five rows", "an answer with three rows ready")
+    expect_ids(other.claim("train"), IDS, "rows ready while another process waits for five")
+    part.put_labeled([f"more{n}" for n in range(len(IDS) + 2)])
+    woken = expect_woken(waiting, waiter, part)
+    expect_equal(len(woken.sample_ids), len(IDS) + 2, "rows of the claim that waited")

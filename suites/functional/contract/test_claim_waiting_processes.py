@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
@@ -45,6 +47,25 @@ def test_two_processes_that_wait_for_different_fields_are_each_woken_for_their_o
     expect_ids(woken, ["v_g0", "v_g1"], "rows of the claim for x and y")
 
 
+@requirement("CLAIM-05", leans_on=("REG-03",))
+@pytest.mark.parametrize("num_samples", [1, 3, 300])
+def test_a_claim_that_waits_is_woken_after_another_process_has_registered_the_partition(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, num_samples: int
+) -> None:
+    """Planes that make new tables for another num_samples must take the waiting claims along."""
+    part = new_partition(num_samples=3)
+    waiter, driver = (part.via(actor) for actor in actors(2))
+    driver.put_labeled(IDS)
+    expect_ids(waiter.claim("train"), IDS, "rows of the step before")
+    driver.clear(IDS)
+    waiting = start_blocking_claim(waiter, 2, timeout_s=4 * part.timeouts.settle)
+    expect_waiting(waiting, part, "two rows", "an answer with no row ready")
+    driver.register(num_samples=num_samples)
+    driver.put_labeled(["v_g0", "v_g1"])
+    woken = expect_woken(waiting, waiter, driver)
+    expect_ids(woken, ["v_g0", "v_g1"], "rows put after the registration")
+
+
 @requirement("CLAIM-05", leans_on=("LIFE-06",))
 def test_a_process_that_attaches_during_a_wait_wakes_the_claim(
     part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
@@ -67,3 +88,17 @@ def test_rows_of_a_process_that_does_nothing_for_long_stay_claimed(
     expect_ids(idle.claim("train"), IDS, "rows of the process that does nothing for long")
     expect_timeout(other, 1, timeout_s=IDLE_S)
     expect_equal(other.claim("train", batch_size=3).sample_ids, [], "rows claimed once more")
+
+
+@requirement("CLAIM-07", leans_on=("LIFE-02",))
+def test_rows_of_a_client_that_left_become_ready_by_the_fields_of_another(
+    part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    """Planes in which the creator of a row says that it is ready need one that stays."""
+    (worker,) = (part.via(actor) for actor in actors(1))
+    leaving = part.via(new_actor())
+    leaving.put_labeled(IDS)
+    leaving.client.close()
+    worker.put_labeled(IDS, "y")
+    meta = part.claim("train", ["x", "y"], len(IDS), blocking=True)
+    expect_ids(meta, IDS, "rows of the client that left, with the field of another")

@@ -27,7 +27,7 @@ from rlconform.certify.scenarios.consumers import (
 )
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.partition import UNDECLARED, PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient, Target
@@ -251,3 +251,17 @@ def test_an_attached_clients_close_ends_no_claim_of_others(
     part.put_labeled([*IDS[1:], "later"])
     got = [i for view, claim in claims for i in expect_woken(claim, view, part).sample_ids]
     expect_equal(sorted(got), sorted([*IDS, "later"]), "rows of the two claims")
+
+
+@requirement("LIFE-06", leans_on=("REG-02",))
+def test_a_late_client_reads_an_undeclared_field_of_a_client_that_left(
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    """Planes in which clients announce the fields that they bring must keep those of leavers."""
+    part.put_labeled(IDS)
+    leaving = part.via(new_actor())
+    leaving.put_labeled(IDS, UNDECLARED)
+    leaving.client.close()
+    late = part.via(new_actor())
+    late.expect_labeled(IDS, "x", UNDECLARED)
+    expect_ids(late.claim("train", ["x", UNDECLARED]), IDS, "rows with the field of the leaver")

@@ -123,3 +123,25 @@ def test_an_older_row_that_is_unclaimed_counts_beside_newer_claimed_ones(
     expect_equal(asks.consumed("train"), False, "the status with an older row unclaimed:")
     expect_ids(asks.claim("train", ["x", "y"]), ["old"], "rows that became ready late")
     expect_equal(asks.consumed("train"), True, "the status once it is claimed:")
+
+
+@requirement("STAT-01", leans_on=("STAT-05",))
+@each_pair
+def test_a_row_that_began_as_tags_counts_once_whoever_puts_its_fields(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that count rows by process may count such a row never, or for each process."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    (third,) = (part.via(actor) for actor in actors(3)[2:])
+    third.put(IDS, [{"prompt": n} for n in range(len(IDS))])
+    looker.put_labeled(["done"])
+    looker.claim("train")
+    expect_equal(looker.consumed(), True, "status before the tagged rows have fields")
+    changer.put_labeled(IDS[:2], "x")
+    looker.put_labeled(IDS, "y")
+    for view in (looker, changer, third):
+        expect_equal(view.consumed(), False, "status with rows that began as tags unclaimed")
+    changer.put_labeled(IDS[2:], "x")
+    expect_ids(part.claim("train"), IDS, "rows that began as tags")
+    for view in (looker, changer, third):
+        expect_equal(view.consumed(), True, "status with every row claimed")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rlconform.certify.assertions.expect import expect, expect_equal
+import pytest
+
+from rlconform.certify.assertions.expect import expect, expect_equal, same_object
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -105,6 +107,50 @@ def test_a_clear_drops_the_tags_of_every_process(part: PartitionUnderTest, actor
         got = tags_by_id(clearer.claim("train"))
         expect_equal(got, {i: {"again": turn} for i in IDS}, "tags of rows put after a clear")
         stamper.clear(IDS)
+
+
+@requirement("TAG-05", leans_on=("CLEAR-03",))
+def test_a_clear_of_everything_drops_the_tags_that_others_stamped(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes that clear a process's own records may leave what others have put beside them."""
+    putter, *stampers = part, *(part.via(actor) for actor in actors(2))
+    putter.put_labeled(IDS, tags=[{"turn": 0}] * 3)
+    for n, stamper in enumerate(stampers):
+        stamper.put(IDS, [{f"stamp{n}": 1}] * 3)
+        stamper.put_labeled([f"kept{n}"])  # a partition without rows may lose its registration
+    putter.clear(None)
+    putter.put_labeled(IDS, tags=[{"again": 1}] * 3)
+    got = tags_by_id(part.claim("train", batch_size=len(IDS) + len(stampers)))
+    due = {i: {"again": 1} for i in IDS}
+    expect_equal({i: got.get(i) for i in IDS}, due, "tags of rows put after a clear of None")
+
+
+#: Tags of equal value, each process's of a type of its own.
+TYPES_BY_WRITER = {
+    "int_and_float": (1, 1.0),
+    "float_and_int": (0.5, 1),
+    "bool_and_int": (True, 1),
+    "int_and_text": (1, "1"),
+    "bool_and_none": (False, None),
+}
+
+
+@requirement("TAG-01")
+@pytest.mark.parametrize("values", TYPES_BY_WRITER.values(), ids=TYPES_BY_WRITER)
+def test_tags_of_two_writers_keep_the_type_of_each(
+    part: PartitionUnderTest, actors: Actors, values: tuple[object, object]
+) -> None:
+    """Planes with a column of tags for each writer may join columns of two types."""
+    views = [part.via(actor) for actor in actors(2)]
+    tags = {}
+    for view, value, group in zip(views, values, "uv", strict=True):
+        new = {f"{group}_g{n}": {"reward": value} for n in range(3)}
+        view.put_labeled(list(new), tags=list(new.values()))
+        tags |= new
+    for task in ("train", "prev_lp"):
+        got = tags_by_id(part.claim(task))
+        expect(same_object(got, tags), f"{tags}, each of its type", repr(got))
 
 
 @requirement("TAG-03")

@@ -277,3 +277,23 @@ def test_a_refused_registration_changes_no_group(
     part.put_labeled([f"v_g{row}" for row in range(3)])
     expect_ids(part.claim("train", batch_size=4), group, "rows of the whole group")
     expect_equal(part.claim("train").sample_ids, [], "rows of the group that lacks one")
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-04", "CLEAR-04"))
+@pytest.mark.parametrize("put_again", [[1], [0, 2]], ids=["one_row", "two_rows"])
+def test_rows_of_a_claimed_group_that_are_put_again_are_no_group(
+    new_partition: Callable[..., PartitionUnderTest], put_again: list[int]
+) -> None:
+    """Planes that count the rows of a group, but not those claimed, return the new ones alone."""
+    part, groups = (
+        new_partition(grpo_group_size=3),
+        [[f"u{g}_g{r}" for r in range(3)] for g in (0, 1)],
+    )
+    part.put_labeled(groups[0])
+    expect_ids(part.claim("train", batch_size=3), groups[0], "rows of the first group")
+    again = [groups[0][row] for row in put_again]
+    part.clear(again)
+    part.put_labeled(again, version=1)
+    part.put_labeled(groups[1])
+    expect_ids(part.claim("train", batch_size=6), groups[1], "rows of the whole group")
+    expect_ids(part.claim("prev_lp", batch_size=6), [*groups[0], *groups[1]], "another task's rows")

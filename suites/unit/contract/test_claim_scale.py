@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
+from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest, expect_ids
 
 #: More claims than a step makes.
 MANY_CLAIMS = 300
@@ -33,8 +34,9 @@ PUTS, ROWS = 12, 100
 
 
 @requirement("CLAIM-09", leans_on=("REG-07",))
+@pytest.mark.parametrize("read", [False, True], ids=["claimed", "claimed_and_read"])
 def test_rows_that_all_tasks_have_claimed_stay_while_others_follow(
-    new_partition: Callable[..., PartitionUnderTest],
+    new_partition: Callable[..., PartitionUnderTest], read: bool
 ) -> None:
     """Planes with room for so many rows may take that of rows which every task has claimed."""
     part = new_partition(num_samples=4)
@@ -42,7 +44,9 @@ def test_rows_that_all_tasks_have_claimed_stay_while_others_follow(
     for start in range(0, len(ids), ROWS):
         part.put(ids[start : start + ROWS], x=torch.arange(start, start + ROWS))
         for task in TASKS:
-            part.claim(task, batch_size=ROWS)
+            meta = part.claim(task, batch_size=ROWS)
+            if read:
+                part.get_data(meta)
     expect(part.consumed(*TASKS), "every row consumed", "False")
     part.expect_rows(ids, x=list(torch.arange(len(ids))))
     part.expect_rows_by_meta(ids[:ROWS], x=list(torch.arange(ROWS)))
@@ -58,3 +62,17 @@ def test_a_claim_takes_the_rows_of_very_many_puts(
         part.put_labeled([sample_id])
     claimed = part.claim(batch_size=MANY_CLAIMS).sample_ids
     expect_equal(Counter(claimed), Counter(ids), f"rows of one claim after {MANY_CLAIMS} puts")
+
+
+@requirement("CLAIM-04", leans_on=("PUT-12",))
+@pytest.mark.parametrize("asked", [1, 5])
+def test_ready_rows_are_found_behind_many_that_are_not(
+    new_partition: Callable[..., PartitionUnderTest], asked: int
+) -> None:
+    """Planes that look at the oldest rows first must look at the others too."""
+    part, ids = new_partition(num_samples=300), [f"r{n}" for n in range(300)]
+    part.put(ids, x=torch.arange(len(ids)))
+    part.put(ids[-5:], y=torch.arange(5))
+    claimed = part.claim("train", ["x", "y"], asked).sample_ids
+    expect_equal(len(claimed), asked, "rows with both fields, the newest of 300")
+    expect_ids(part.claim("prev_lp", ["x", "y"], 300), ids[-5:], "all rows with both fields")

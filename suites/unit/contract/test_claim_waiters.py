@@ -199,3 +199,21 @@ def test_a_claim_is_woken_after_many_claims_that_timed_out(
     expect_blocked(waiting, part, "rows")
     part.put_labeled(IDS[:2])
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the woken claim")
+
+
+@requirement("CLAIM-05", leans_on=("REG-03",))
+@pytest.mark.parametrize("num_samples", [1, 4, 300])
+def test_a_claim_that_waits_is_woken_after_the_partition_is_registered_again(
+    new_partition: Callable[..., PartitionUnderTest], num_samples: int
+) -> None:
+    """Planes that make an emptied partition anew must take its waiting claims along."""
+    part = new_partition(num_samples=4)
+    part.put_labeled(IDS[:4])
+    expect_ids(part.claim("train"), IDS[:4], "rows of the step before")
+    part.clear(IDS[:4])
+    waiting = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
+    expect_waiting(waiting, part, "two rows", "an answer with no row ready")
+    part.register(num_samples=num_samples)
+    part.put_labeled(IDS[4:])
+    woken = waiting.result(part.timeouts.settle)
+    expect_ids(woken, IDS[4:], "rows put after the registration")

@@ -88,3 +88,19 @@ def test_the_few_rows_that_are_left_keep_values_without_elements(
     part.expect_rows(kept, x=[rows[n] for n in left])
     claimed = part.claim("train", ["x", "y"], batch_size=len(kept))
     expect_ids(claimed, kept, "rows that are left")
+
+
+@requirement("CLEAR-03", leans_on=("PUT-17",))
+@pytest.mark.parametrize("bare", [[0], [70], list(range(0, 200, 50))], ids=str)
+def test_everything_is_dropped_though_some_rows_have_tags_only(
+    new_partition: Callable[..., PartitionUnderTest], bare: list[int]
+) -> None:
+    """Planes that clear page by page may stop at a page with a row that has no fields."""
+    part, ids = new_partition(num_samples=200), [f"r{n}" for n in range(200)]
+    part.put(ids, [{"step": 1}] * len(ids))
+    produced = [i for n, i in enumerate(ids) if n not in bare]
+    part.put(produced, x=torch.arange(len(produced)))
+    part.clear(None)
+    part.register()  # clearing everything may end the registration
+    for start in range(0, len(produced), 13):
+        part.expect_absent(produced[start : start + 1])

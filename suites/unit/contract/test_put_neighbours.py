@@ -10,11 +10,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import leaning_on
+from rlconform.certify.assertions.expect import expect_objects, leaning_on
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import jagged, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.wire import stack_or_nest
+from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
+from rlconform.contract import Target
+from rlconform.wire import object_array, stack_or_nest
 
 IDS = [f"r{n}" for n in range(6)]
 
@@ -87,3 +89,35 @@ def test_dimensions_of_width_one_stay_whatever_the_lengths(
         same = random_rows(torch.float32, [(4, *trailing)] * 6, seed=2)
         part.put(IDS, x=jagged(same))
         part.expect_rows(IDS, x=same)
+
+
+#: Where two long rows differ.
+PLACES = {"first": 0, "after_1_kib": 1100, "middle": 5000, "near_the_end": -100, "last": -1}
+
+
+@requirement("PUT-21")
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_long_texts_that_differ_in_one_place_are_kept_apart(
+    part: PartitionUnderTest, target: Target, place: int
+) -> None:
+    """Planes that store equal rows once must compare whole rows, and not their beginnings."""
+    texts = []
+    for sign in "ab":
+        text = list("So the answer is 56. " * 500)
+        text[place] = sign
+        texts.append("".join(text))
+    logs = [[{"role": "user", "content": text}] for text in texts]
+    if put_or_leave_nothing(part, target, IDS[:4], log=object_array([*texts, *logs])):
+        expect_objects(part.get(IDS[:4], "log"), "log", [*texts, *logs])
+
+
+@requirement("PUT-01")
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_long_rows_that_differ_in_one_place_are_kept_apart(
+    part: PartitionUnderTest, place: int
+) -> None:
+    """Planes that store equal rows once must compare whole rows, and not their beginnings."""
+    rows = torch.arange(10_000).repeat(2, 1)
+    rows[1, place] += 1
+    part.put(IDS[:2], x=rows)
+    part.expect_rows(IDS[:2], x=list(rows))

@@ -81,3 +81,21 @@ def test_long_numbers_in_tags_come_back_after_another_stamp(part: PartitionUnder
         due = {"first": LONG_NUMBERS[place], "second": LONG_NUMBERS[::-1][place]}
         due |= {"third": 1} if place < 2 else {}
         expect_equal(got.get(sample_id), due, f"tags of {sample_id} after another stamp")
+
+
+@requirement("TAG-01", leans_on=("PUT-11",))
+@pytest.mark.parametrize("with_fields", [True, False], ids=["write_back", "stamp"])
+def test_tags_over_rows_of_several_puts_are_those_of_their_rows(
+    part: PartitionUnderTest, with_fields: bool
+) -> None:
+    """Planes that cut a put by the puts that its rows came from must cut its tags alike."""
+    ids = [f"r{n}" for n in range(12)]
+    for first in range(3):
+        part.put_labeled(ids[first::3])
+    mixed = [*ids[::2], *ids[:0:-2]]
+    tags = {i: {"of": i} for i in mixed}
+    if with_fields:
+        part.put_labeled(mixed, "y", tags=list(tags.values()))
+    else:
+        part.put(mixed, list(tags.values()))
+    expect_equal(tags_by_id(part.claim("train")), tags, "tags of rows of three puts")

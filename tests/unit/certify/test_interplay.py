@@ -18,6 +18,7 @@ from rlconform.certify.interplay.matrix import (
     BATCH,
     SCENARIOS,
     SCENARIOS_ALONE,
+    UNAWARE_SHARE,
     InterplayFailure,
     planned,
 )
@@ -31,6 +32,7 @@ from rlconform.certify.interplay.scenario import (
     GUESTS,
     KIND_OF,
     LAYOUTS,
+    UNAWARE_CHANGES,
     WAKING,
     InterplayScenario,
 )
@@ -100,6 +102,18 @@ def test_every_value_of_every_choice_occurs(scenarios: list[InterplayScenario]) 
     )
     relations = {each.relation(by) for each in scenarios for by in each.changers}
     assert len(relations) >= 16
+
+
+def test_the_last_scenarios_have_writers_that_miss_a_change(
+    scenarios: list[InterplayScenario],
+) -> None:
+    """Only they put rows by turns; the first writer makes the last of two changes in many."""
+    last = scenarios[-round(UNAWARE_SHARE * SCENARIOS) :]
+    assert {each.turns for each in scenarios[: -len(last)]} == {None}
+    assert {each.turns for each in last} == {None, *range(GUEST)}
+    missed = [each for each in last if each.writes == each.changers[-1] != each.changers[0]]
+    assert len(missed) > len(last) / 3
+    assert {each.changes[-1] for each in missed} >= {*UNAWARE_CHANGES} - {*CHANGES}
 
 
 def test_seeds_choose_other_scenarios_and_repeat_them() -> None:
@@ -213,7 +227,7 @@ def test_a_description_names_the_processes_in_the_order_of_their_steps() -> None
 
 
 def of_several() -> Iterator[Circumstances]:
-    for change in (None, *CHANGES):
+    for change in (None, *UNAWARE_CHANGES):
         for flags in product([False, True], repeat=4):
             yield Circumstances(change, *flags)
 
@@ -263,7 +277,7 @@ def test_what_happened_decides_what_is_broken(kind: Kind, now: Circumstances, du
 
 
 def test_every_change_is_made() -> None:
-    assert set(CHANGES_MADE) == {*CHANGES, *ALONE_CHANGES}
+    assert set(CHANGES_MADE) == {*UNAWARE_CHANGES, *ALONE_CHANGES}
 
 
 # -- the model and the values --------------------------------------------------------------------
