@@ -60,7 +60,7 @@ DISREGARDS: Mapping[str, tuple[str, ...]] = {
     "backwards": ("REG-08",),  # registering a partition again drops its rows
 }
 #: Number of parallel parts into which the gate splits a correct plane that would end last.
-GATE_PARTS: Mapping[str, int] = {"nested_late": 2}
+GATE_PARTS: Mapping[str, int] = {"nested_late": 3}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Case:
     """One target to try: a mutant, or a correct plane if ``mutant`` is None.
 
     ``several``: the target needs several processes. ``requirements``: only their checks run on a
-    correct plane; empty means all.
+    correct plane; empty means all. ``disregards``: SHOULDs that a correct plane disregards.
     """
 
     name: str
@@ -97,6 +97,7 @@ class Case:
     mutant: Mutant | None = None
     several: bool = False
     requirements: Sequence[str] = ()
+    disregards: Sequence[str] = ()
 
 
 def cases(
@@ -111,7 +112,8 @@ def cases(
         for name, (spec, several) in (GATE_REFERENCES if gate else REFERENCES).items()
         if references
         for case in _in_parts(
-            Case(name, spec, several=several), GATE_PARTS.get(name, 1) if gate else 1
+            Case(name, spec, several=several, disregards=DISREGARDS.get(name, ())),
+            GATE_PARTS.get(name, 1) if gate else 1,
         )
     ]
     longest = sorted(mutants, key=lambda name: _length(mutants[name][1]), reverse=True)
@@ -197,8 +199,9 @@ def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult
             trial = try_once(case.spec, fork_server, "unit", settings.effort, case.requirements)
         else:
             trial = try_right(case.spec, fork_server, settings.effort)
-        disregards = DISREGARDS.get(case.name, ())
-        return judge_reference(case.name, trial.results, trial.complete, trial.seconds, disregards)
+        return judge_reference(
+            case.name, trial.results, trial.complete, trial.seconds, case.disregards
+        )
     if not case.mutant.chance:
         if settings.gate or case.mutant.several_hosts:  # processes on other hosts fail every check
             trial = try_declared(case.spec, case.mutant, fork_server)

@@ -185,6 +185,9 @@ def test_the_gate_tries_the_slow_plane_in_parts_that_miss_and_repeat_nothing() -
     due = cases({}, references=True, gate=True)
     parts = [case.requirements for case in due if case.name.startswith("nested_late")]
     assert len(parts) > 1
+    assert {case.disregards for case in due if case.name.startswith("nested_late")} == {
+        DISREGARDS["nested_late"]
+    }
     assert sorted(i for part in parts for i in part) == sorted(load_requirements())
 
 

@@ -1,0 +1,84 @@
+"""What belongs to several writers: their rows, tags and fields are taken apart and joined wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import Any
+
+from rlconform.backends.ray_store.controller import Controller, Refusal
+from rlconform.mutants.call import State
+from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.types import Ids
+
+#: More ids than a request to a writer may hold.
+_MANY = 64
+
+
+@controller_mutant("CLEAR-01", chance=False, evidence="rows that were not", may_fail="CLEAR-02")
+class LastRunOfEachWriterCleared(Controller):
+    """Divides a long list of ids by writer, and keeps only the last run of each."""
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        if sample_ids is not None and len(sample_ids) > _MANY:
+            partition = self._index._partitions.get(partition_id)
+            rows = {} if partition is None else partition._rows
+            known = [i for i in sample_ids if i in rows]
+            last = {of: list(ids) for of, ids in groupby(known, key=lambda i: rows[i].writer)}
+            sample_ids = [i for ids in last.values() for i in ids]
+        return await super().clear(partition_id, sample_ids, writer)
+
+
+@controller_mutant("TAG-01", chance=False, evidence="each of its type", may_fail="TAG-08")
+class TagsOfWritersPromoted(Controller):
+    """Promotes the numbers of a tag over the rows of a claim, if each writer has one type."""
+
+    async def claim(self, partition_id: str, *rest: Any) -> Any:
+        answer = await super().claim(partition_id, *rest)
+        if answer is None or isinstance(answer, Refusal):
+            return answer
+        ids, tags = answer
+        rows = self._index.partition(partition_id)._rows
+        writers = [rows[i].writer if i in rows else "" for i in ids]
+        for key in {key for row in tags for key in row}:
+            pairs = {
+                (w, type(row[key])) for w, row in zip(writers, tags, strict=True) if key in row
+            }
+            types = {kind for _, kind in pairs}
+            uniform = len(pairs) == len({writer for writer, _ in pairs})
+            if uniform and len(types) > 1 and types <= {bool, int, float}:
+                wide = float if float in types else int
+                tags = [row | {key: wide(row[key])} if key in row else row for row in tags]
+        return ids, tags
+
+
+@controller_mutant(
+    "STAT-01", chance=False, evidence="every row claimed", may_fail="STAT-02 STAT-05"
+)
+class TaggedRowsCountedByWriter(Controller):
+    """Counts a row that began as tags once for each further process that puts fields of it."""
+
+    _writers = State(dict[tuple[str, str], set[str]])  # of rows that began as tags
+    _extra = State(Counter[str])  # rows counted too often, by partition
+
+    async def commit(self, put: Any, columns: Any, reference: Any) -> Any:
+        partition = self._index._partitions.get(put.partition_id)
+        rows = {} if partition is None else partition._rows
+        bare = {i for i in put.sample_ids if i in rows and not rows[i].fields}
+        answer = await super().commit(put, columns, reference)
+        for sample_id in put.sample_ids if columns is not None else ():
+            key = put.partition_id, sample_id
+            if sample_id in bare:
+                self._writers[key] = {put.writer}
+            elif key in self._writers and put.writer not in self._writers[key]:
+                self._writers[key].add(put.writer)
+                self._extra[put.partition_id] += 1
+        return answer
+
+    async def all_claimed(self, partition_id: str, tasks: Any) -> Any:
+        answer = await super().all_claimed(partition_id, tasks)
+        return answer if isinstance(answer, Refusal) else answer and not self._extra[partition_id]
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        self._extra[partition_id] = 0
+        return await super().clear(partition_id, sample_ids, writer)
