@@ -67,12 +67,16 @@ OF_STORAGE = (
 )
 
 
+#: Checks that draw sequences of calls, which take a third of the time of all.
+DRAWN = "test_interplay.py or test_steps.py or test_sequences.py or _properties.py"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("target", "chosen", "least"),
     [
-        ("transfer_queue/simple", "not scattered and not test_interplay.py", 1100),
+        ("transfer_queue/simple", f"not scattered and not ({DRAWN})", 1100),
         ("transfer_queue/mooncake_cpu", f"not scattered and ({OF_STORAGE})", 300),
     ],
 )
@@ -82,8 +86,7 @@ def test_a_plane_with_its_adapters_repairs_passes(
     """``certificates`` in ci.yml certifies these targets whole.
 
     The second half of the checks makes the calls of the first from several processes, and takes as
-    long; scenarios drawn for several processes take a minute. The test above runs both on the
-    reference.
+    long. The test above runs it, and what is drawn, on the reference.
     """
     done = certify(target, "-k", chosen)
     assert done.report["header"]["level"] == "functional"

@@ -170,7 +170,7 @@ def _reuse_ids(part: SharedPartition, process: int) -> None:
 
 
 def _reuse_own_ids(part: SharedPartition, process: int) -> None:
-    """Clear with None, and put the same rows again; if a row is left, it may be of others."""
+    """Clear with None, and put the same rows again with other tags."""
     own = [i for i in part.model.written_by(process) if i in ROWS]
     _clear_own(part, process)
     if own:
