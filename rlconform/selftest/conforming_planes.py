@@ -222,7 +222,7 @@ def _reversed_leaf(leaf: Any, count: int) -> Any:
     return stack_or_nest(rows)
 
 
-def answers_late(opens: Opens) -> Opens:
+def answers_late(opens: Opens, late_s: float = 0.05) -> Opens:
     """Return ``opens`` with a client that executes calls immediately and returns 50 ms later."""
 
     def late(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,7 +230,7 @@ def answers_late(opens: Opens) -> Opens:
             try:
                 return call(*args, **kwargs)
             finally:
-                time.sleep(0.05)
+                time.sleep(late_s)
 
         return wait_after
 
@@ -249,4 +249,5 @@ def unusual(name: str, opens: Opens, right: Target = RIGHT) -> Target:
 NESTED = unusual("nested", NestsFields)
 BACKWARDS = unusual("backwards", GathersBackwards)
 LATE = unusual("late", answers_late(MemoryClient))
-NESTED_LATE = unusual("nested-late", answers_late(NestsFields))
+#: For the gate, which has minutes.
+NESTED_LATE = unusual("nested-late", answers_late(NestsFields, late_s=0.02))
