@@ -223,7 +223,7 @@ def _reversed_leaf(leaf: Any, count: int) -> Any:
 
 
 def answers_late(opens: Opens, late_s: float = 0.05) -> Opens:
-    """Return ``opens`` with a client that executes calls immediately and returns 50 ms later."""
+    """Return ``opens`` with a client that executes calls immediately and returns late."""
 
     def late(call: Callable[..., Any]) -> Callable[..., Any]:
         def wait_after(*args: Any, **kwargs: Any) -> Any:

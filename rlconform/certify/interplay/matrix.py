@@ -34,7 +34,7 @@ Draw = Callable[[Random, bool], InterplayScenario]
 
 #: Scenarios of a whole run, and of a batch; more would run longer than a step of a CI job may.
 SCENARIOS, BATCH = 600, 12
-#: Which of them are those in which a writer misses a change; they come last.
+#: Share of them in which the first writer may miss a change; they come last.
 UNAWARE_SHARE = 0.2
 #: Scenarios of one process, in which most pairs of changes follow each other.
 SCENARIOS_ALONE = 150

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, ClassVar
-from unittest.mock import patch
 
 import torch
 from tensordict import TensorDict
 
-from rlconform.backends.ray_store import connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.contract import CapacityExceeded, DataPlaneError, KVBatchMeta, PlaneUnavailable
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import STARTING, durability_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, durability_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 #: Seconds that a remote store takes to receive a put; most of a put is in them.
@@ -42,15 +39,13 @@ class ReservingController(Controller):
 
 
 @durability_mutant("FAULT-01", evidence="another put is writing these rows", may_fail="FAULT-05")
-class PutReservationNeverExpires(RayStoreClient):
+class PutReservationNeverExpires(ControllerClient):
     """Reserves the ids of a put before its bytes are sent, and frees them at the commit only.
 
     The ids of a producer that dies in between can never be put again (MC-01).
     """
 
-    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", ReservingController):
-            super().__init__(cfg, bootstrap)
+    controller_class = ReservingController
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None

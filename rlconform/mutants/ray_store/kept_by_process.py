@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 from uuid import uuid4
 
 import torch
 from tensordict import TensorDict
 
-from rlconform.backends.ray_store import connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import STARTING, interplay_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, interplay_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
@@ -103,17 +101,15 @@ class _NumbersTexts(Controller):
 
 
 @interplay_mutant("REG-03", evidence="row", may_fail="GET-10 PUT-13 CLEAR-04")
-class TextsKeptByNumber(RayStoreClient):
+class TextsKeptByNumber(ControllerClient):
     """Keeps texts that repeat by the number of their put, which a new registration begins anew.
 
     Puts and registrations of the same process drop what is kept.
     """
 
-    _texts = State(dict[tuple[str, str, int, str], Any])
+    controller_class = _NumbersTexts
 
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _NumbersTexts):
-            super().__init__(cfg, bootstrap)
+    _texts = State(dict[tuple[str, str, int, str], Any])
 
     def register_partition(self, *args: Any, **kwargs: Any) -> None:
         super().register_partition(*args, **kwargs)
@@ -168,17 +164,15 @@ class _Tables(Controller):
 
 
 @ray_mutant("REG-07", evidence="row", may_fail="PUT-11 PUT-13 GET-10")
-class GrownTableStillMapped(RayStoreClient):
+class GrownTableStillMapped(ControllerClient):
     """Overwrites rows in the table of its first put, though other processes' rows have moved it.
 
     A process that reads, claims, or puts new rows, looks for the newest table.
     """
 
-    _mapped = State(dict[str, int])  # the number of the table, by partition
+    controller_class = _Tables
 
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _Tables):
-            super().__init__(cfg, bootstrap)
+    _mapped = State(dict[str, int])  # the number of the table, by partition
 
     def register_partition(
         self, partition_id: str, fields: Any, num_samples: int, *args: Any, **kwargs: Any
@@ -219,17 +213,15 @@ class _NamesKinds(Controller):
 
 
 @ray_mutant("PUT-23", evidence="row", may_fail="PUT-13")
-class DtypeSentOnce(RayStoreClient):
+class DtypeSentOnce(ControllerClient):
     """Names the dtype of a field in its first put only, until it puts the field in another one.
 
     Bytes that follow are taken for values of the field's dtype, if that has the same size.
     """
 
-    _sent = State(dict[tuple[str, str], torch.dtype])
+    controller_class = _NamesKinds
 
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _NamesKinds):
-            super().__init__(cfg, bootstrap)
+    _sent = State(dict[tuple[str, str], torch.dtype])
 
     def register_partition(self, *args: Any, **kwargs: Any) -> None:
         super().register_partition(*args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 from rlconform.backends.ray_store import TARGET, connection
@@ -46,7 +46,17 @@ def ray_call_mutant(
 durability_mutant = partial(ray_mutant, level="durability")
 
 #: Held while a client starts a plane with another controller class.
-STARTING = threading.Lock()
+_STARTING = threading.Lock()
+
+
+class ControllerClient(RayStoreClient):
+    """A client without a defect that starts its plane with ``controller_class``."""
+
+    controller_class: ClassVar[type[Controller]] = Controller
+
+    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
+        with _STARTING, patch.object(connection, "Controller", self.controller_class):
+            super().__init__(cfg, bootstrap)
 
 
 def controller_mutant(
@@ -55,10 +65,8 @@ def controller_mutant(
     """Return a decorator for a controller class with a defect, which the correct client calls."""
 
     def decorate(controller: type[Controller]) -> Mutant:
-        class Client(RayStoreClient):
-            def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
-                with STARTING, patch.object(connection, "Controller", controller):
-                    super().__init__(cfg, bootstrap)
+        class Client(ControllerClient):
+            controller_class = controller
 
         Client.__name__, Client.__doc__ = controller.__name__, controller.__doc__
         return ray_mutant(fails, chance=chance, **how)(Client)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from typing import Any
-from unittest.mock import patch
 
 from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.index import IndexRow
 from rlconform.backends.index.block import Block
-from rlconform.backends.ray_store import connection
-from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import rows_in
-from rlconform.mutants.ray_store.mutant import STARTING, controller_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
 from rlconform.mutants.types import Ids, Names
 from rlconform.wire import is_object_column, object_column, object_rows
 
@@ -103,12 +100,10 @@ class _KnowsAuthors(Controller):
 
 
 @ray_mutant("PUT-21", evidence="row", may_fail="GET-10 PUT-13")
-class ObjectsDecodedByFirstWriter(RayStoreClient):
+class ObjectsDecodedByFirstWriter(ControllerClient):
     """Decodes a read as its first row: as text if the writer of that has put only texts."""
 
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _KnowsAuthors):
-            super().__init__(cfg, bootstrap)
+    controller_class = _KnowsAuthors
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)

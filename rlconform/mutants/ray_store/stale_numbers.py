@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, ClassVar
-from unittest.mock import patch
 
 import torch
 from tensordict import TensorDict
 
 from rlconform.backends.process_id import process_id
-from rlconform.backends.ray_store import connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import STARTING, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
 from rlconform.wire import rows_of, stack_or_nest
 
 
@@ -54,17 +52,18 @@ class _NumbersPartitions(Controller):
 
 
 @ray_mutant("REG-04", evidence="rows of the", may_fail="CLEAR-01 LIFE-06 PUT-13")
-class PartitionNumberGivenAgain(RayStoreClient):
+class PartitionNumberGivenAgain(ControllerClient):
     """Puts to the partition that has the number which the process knows from its first put.
 
     The number of an emptied partition is given to the next that is registered.
     """
 
+    controller_class = _NumbersPartitions
+
     _of_process: ClassVar[dict[str, dict[str, int]]] = {}  # numbers by name, for each plane
 
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _NumbersPartitions):
-            super().__init__(cfg, bootstrap)
+        super().__init__(cfg, bootstrap)
         plane = self._connection._controller._actor_id.hex()
         self._numbers = self._of_process.setdefault(plane, {})
 
@@ -97,14 +96,12 @@ class _DropsRepeated(Controller):
 
 
 @ray_mutant("PUT-13", evidence="row", may_fail="LIFE-06 LIFE-02 CLEAR-04")
-class PutOfNewClientTakenForRetry(RayStoreClient):
+class PutOfNewClientTakenForRetry(ControllerClient):
     """Drops a put of the same rows as the put of that number of the process's former client."""
 
-    _count = 0
+    controller_class = _DropsRepeated
 
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _DropsRepeated):
-            super().__init__(cfg, bootstrap)
+    _count = 0
 
     def put_samples(
         self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None

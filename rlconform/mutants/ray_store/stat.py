@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from typing import Any
-from unittest.mock import patch
 
 from ray.experimental import internal_kv
 
 from rlconform.backends.process_id import process_id
-from rlconform.backends.ray_store import connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import rows_in
-from rlconform.mutants.ray_store.mutant import STARTING, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
 from rlconform.mutants.types import Ids, Names
 
 
@@ -140,15 +138,16 @@ class _Watermarks(Controller):
 
 
 @ray_mutant("STAT-01", evidence="the status before the older row is ready", may_fail="STAT-02")
-class StatusByWatermarkOfWriter(RayStoreClient):
+class StatusByWatermarkOfWriter(ControllerClient):
     """Compares, for each other process, only the newest row that it has put, as offsets of a log.
 
     A row that waits for its last field is passed by younger ones of its process.
     """
 
+    controller_class = _Watermarks
+
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _Watermarks):
-            super().__init__(cfg, bootstrap)
+        super().__init__(cfg, bootstrap)
         call = self._connection.call
 
         def call_as_process(method: str, *args: Any) -> Any:

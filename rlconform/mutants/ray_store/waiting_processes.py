@@ -6,16 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from typing import Any
-from unittest.mock import patch
 
 from rlconform.backends.process_id import process_id
-from rlconform.backends.ray_store import connection
-from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, rows_in
-from rlconform.mutants.ray_store.mutant import STARTING, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
 
 
 class _WakesSome(Controller):
@@ -74,12 +71,13 @@ class _NeedsByTask(_WakesSome):
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class WaitersShareFieldsOfTask(RayStoreClient):
+class WaitersShareFieldsOfTask(ControllerClient):
     """Keeps for each task one entry of what its waiting claims need: that of the newest process."""
 
+    controller_class = _NeedsByTask
+
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _NeedsByTask):
-            super().__init__(cfg, bootstrap)
+        super().__init__(cfg, bootstrap)
         call = self._connection.call_waiting
 
         def as_process(method: str, wait_s: float, *args: Any) -> Any:
@@ -109,12 +107,13 @@ class _Subscriptions(_WakesSome):
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class LateJoinerWakesNobody(RayStoreClient):
+class LateJoinerWakesNobody(ControllerClient):
     """Lets a waiting claim subscribe to the processes that are attached when it begins."""
 
+    controller_class = _Subscriptions
+
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _Subscriptions):
-            super().__init__(cfg, bootstrap)
+        super().__init__(cfg, bootstrap)
         self._connection.call("join", process_id())
 
 
@@ -145,12 +144,13 @@ class _Leasing(Controller):
 
 
 @ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
-class ClaimLeasedByClock(RayStoreClient):
+class ClaimLeasedByClock(ControllerClient):
     """Takes claimed rows back from a process that has called nothing for four seconds."""
 
+    controller_class = _Leasing
+
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _Leasing):
-            super().__init__(cfg, bootstrap)
+        super().__init__(cfg, bootstrap)
         call = self._connection.call_waiting
 
         def renewing(method: str, wait_s: float, *args: Any) -> Any:
@@ -180,14 +180,12 @@ class _WaitersByTask(_WakesSome):
 
 
 @ray_mutant("LIFE-02", evidence="ClientClosed", may_fail="LIFE-10")
-class CloseEndsWaitsOfTask(RayStoreClient):
+class CloseEndsWaitsOfTask(ControllerClient):
     """Cancels the waiting claims of a task, also of other clients, if one of them closes."""
 
-    _waits = State(Counter[tuple[str, str]])
+    controller_class = _WaitersByTask
 
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        with STARTING, patch.object(connection, "Controller", _WaitersByTask):
-            super().__init__(cfg, bootstrap)
+    _waits = State(Counter[tuple[str, str]])
 
     def claim_meta(
         self, partition_id: str, task_name: str, *args: Any, **kwargs: Any

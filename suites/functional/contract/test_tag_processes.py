@@ -126,7 +126,7 @@ def test_a_clear_of_everything_drops_the_tags_that_others_stamped(
     expect_equal({i: got.get(i) for i in IDS}, due, "tags of rows put after a clear of None")
 
 
-#: Tags of equal value, each process's of a type of its own.
+#: Tags of two processes, each of one type.
 TYPES_BY_WRITER = {
     "int_and_float": (1, 1.0),
     "float_and_int": (0.5, 1),

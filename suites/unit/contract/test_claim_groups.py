@@ -285,10 +285,8 @@ def test_rows_of_a_claimed_group_that_are_put_again_are_no_group(
     new_partition: Callable[..., PartitionUnderTest], put_again: list[int]
 ) -> None:
     """Planes that count the rows of a group, but not those claimed, return the new ones alone."""
-    part, groups = (
-        new_partition(grpo_group_size=3),
-        [[f"u{g}_g{r}" for r in range(3)] for g in (0, 1)],
-    )
+    part = new_partition(grpo_group_size=3)
+    groups = [[f"u{group}_g{row}" for row in range(3)] for group in range(2)]
     part.put_labeled(groups[0])
     expect_ids(part.claim("train", batch_size=3), groups[0], "rows of the first group")
     again = [groups[0][row] for row in put_again]
