@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 
 import torch
@@ -23,6 +24,7 @@ DTYPES = (
     torch.float32, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float64,
 )  # fmt: skip
+ANY_DTYPE = st.sampled_from(DTYPES)
 #: Dtypes that a plane may declare (PUT-02) or should store (PUT-24).
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 COMPLEX_DTYPES = (torch.complex64,)
@@ -75,6 +77,7 @@ def tensors(draw: DrawFn, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
     return torch.frombuffer(bits, dtype=dtype).reshape(tuple(shape)).clone()
 
 
+@cache
 def row_shapes(
     min_dims: int = 0, max_dims: int = 4, min_side: int = 0, max_side: int = 3
 ) -> SearchStrategy[tuple[int, ...]]:
@@ -105,7 +108,7 @@ def jagged_columns(
     trailing: SearchStrategy[tuple[int, ...]] | None = None,
 ) -> DrawnColumn:
     """Draw jagged (N, j, ...) columns without gaps; rows may be empty or all of one length."""
-    dtype = draw(st.sampled_from(DTYPES))
+    dtype = draw(ANY_DTYPE)
     token_shape = draw(st.just(()) if trailing is None else trailing)
     lengths = draw(st.lists(st.integers(min_length, max_length), min_size=n_rows, max_size=n_rows))
     tokens = draw(tensors(dtype, (sum(lengths), *token_shape)))
@@ -113,11 +116,13 @@ def jagged_columns(
     return DrawnColumn(jagged(rows), rows)
 
 
+@cache
 def token_shapes() -> SearchStrategy[tuple[int, ...]]:
     """Draw shapes of one token, with which a jagged column has up to five dimensions."""
     return row_shapes(0, 3, min_side=1)
 
 
+@cache
 def columns(n_rows: int) -> SearchStrategy[DrawnColumn]:
     """Draw any column that every plane must store; jagged columns have no gaps."""
     return st.one_of(
@@ -140,6 +145,7 @@ VIEWS = (
     "whole",
 )  # fmt: skip
 TOKEN_VIEWS = ("whole", "strided", "sliced", "expanded rows", "transposed")
+_VIEW, _TOKEN_VIEW = st.sampled_from(VIEWS), st.sampled_from(TOKEN_VIEWS)
 
 
 def _view(name: str, n: int, shape: Shape) -> View:
@@ -164,8 +170,8 @@ def _view(name: str, n: int, shape: Shape) -> View:
 @st.composite
 def unusual_columns(draw: DrawFn, n_rows: int) -> DrawnColumn:
     """Draw strided, sliced, expanded and transposed dense columns; some require grad."""
-    dtype = draw(st.sampled_from(DTYPES))
-    name = draw(st.sampled_from(VIEWS))
+    dtype = draw(ANY_DTYPE)
+    name = draw(_VIEW)
     base_shape, view = _view(name, n_rows, draw(row_shapes(1, 3, min_side=1)))
     base = draw(tensors(dtype, base_shape))
     rows = [row.clone(memory_format=torch.contiguous_format) for row in view(base)]
@@ -181,13 +187,13 @@ _UNUSED = st.just(0) | st.integers(0, 2)
 @st.composite
 def unusual_jagged_columns(draw: DrawFn, n_rows: int) -> DrawnColumn:
     """Draw jagged columns with unusual strides or with gaps between rows; some require grad."""
-    dtype = draw(st.sampled_from(DTYPES))
+    dtype = draw(ANY_DTYPE)
     gaps = draw(st.booleans())
     span = st.tuples(st.integers(0, 4), _UNUSED if gaps else st.just(0))
     spans = draw(st.lists(span, min_size=n_rows, max_size=n_rows))
     offsets = list(accumulate((own + unused for own, unused in spans), initial=0))
     lengths = torch.tensor([own for own, _ in spans])
-    name = draw(st.sampled_from(TOKEN_VIEWS))
+    name = draw(_TOKEN_VIEW)
     base_shape, view = _view(name, offsets[-1], draw(token_shapes()))
     base = draw(tensors(dtype, base_shape))
     rows = [

@@ -60,7 +60,9 @@ class PartitionModel:
         """Write fields of rows, tags by id, or both."""
         written = dict.fromkeys(fields, version)
         for sample_id in ids:
-            row = self.rows.setdefault(sample_id, ModelRow())
+            row = self.rows.get(sample_id)
+            if row is None:
+                row = self.rows[sample_id] = ModelRow()
             row.versions.update(written)
             if tags is not None:
                 row.older_tags |= row.tags
@@ -84,10 +86,11 @@ class PartitionModel:
 
     def ready(self, task: str, fields: Collection[str]) -> list[str]:
         """Return the ids of rows that the task may claim."""
+        required = set(fields)
         ready = [
             sample_id
             for sample_id, row in self.rows.items()
-            if self.produced(sample_id, fields) and task not in row.claimed_by
+            if task not in row.claimed_by and row.versions.keys() >= required
         ]
         if self.group_size == 1:
             return ready

@@ -1,13 +1,15 @@
 """Strategies for arguments of calls: ids, tags, objects, batches and sequences of writes.
 
 Each strategy shrinks to readable values: short ids, one row, one field, one write. All draw only
-what the contract defines.
+what the contract defines. Strategies of no or few arguments are made once: Hypothesis looks at each
+new one before it draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from rlconform.certify.properties.column_strategies import (
-    DTYPES,
+    ANY_DTYPE,
     ColumnsOf,
     DrawnColumn,
     columns,
@@ -37,6 +39,7 @@ OBJECTS = "log"
 _PIECES = ["a", "x", "0", "/", ":", "@", "_", " ", "|", ".", "-", "ä", "a\u0308", "样", "🙂"]
 
 
+@cache
 def sample_ids(min_size: int = 1, max_size: int = 5) -> SearchStrategy[list[str]]:
     """Draw distinct ids of up to 1 KiB: joined pieces, or any text without control characters."""
     pieces = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=4).map("".join)
@@ -57,18 +60,21 @@ def selections(items: Sequence[str]) -> SearchStrategy[list[str]]:
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
+@cache
 def tag_values() -> SearchStrategy[Any]:
     """Draw primitive tag values, except NaN: tags are compared by value, and NaN equals nothing."""
     integers = st.integers(-(2**63), 2**63 - 1)
     return st.none() | st.booleans() | integers | st.floats(allow_nan=False) | _TEXT
 
 
+@cache
 def tags() -> SearchStrategy[dict[str, Any]]:
     """Draw the tags of one row; a few keys are drawn often."""
     keys = st.sampled_from(["version", "std", "mode"]) | _TEXT.filter(bool)
     return st.dictionaries(keys, tag_values(), max_size=3)
 
 
+@cache
 def objects() -> SearchStrategy[Any]:
     """Draw values of an object column: str, dict, list or None, also nested."""
     numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)
@@ -104,11 +110,16 @@ class Batch:
         return {name: column.rows for name, column in self.columns.items()}
 
 
+@cache
+def _field_names(min_columns: int) -> SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(FIELDS), min_size=min_columns, max_size=3, unique=True)
+
+
 @st.composite
 def batches(draw: DrawFn, of: ColumnsOf = columns, min_columns: int = 1) -> Batch:
     """Draw a batch of up to four rows and up to three columns."""
     n_rows = draw(st.integers(1, 4))
-    names = draw(st.lists(st.sampled_from(FIELDS), min_size=min_columns, max_size=3, unique=True))
+    names = draw(_field_names(min_columns))
     return Batch([f"r{i}" for i in range(n_rows)], {name: draw(of(n_rows)) for name in names})
 
 
@@ -145,12 +156,12 @@ def overwrites(draw: DrawFn, ids: Sequence[str]) -> list[Write]:
     the contract does not promise that they may change.
     """
     trailing = draw(st.just(()) | row_shapes(1, 2, min_side=1))
-    dtype = draw(st.sampled_from(DTYPES))
+    dtype = draw(ANY_DTYPE)
     writes = [draw(_writes(ids, dtype, trailing))]
     for _ in range(draw(st.integers(1, 3))):
         chosen = draw(st.just(list(ids)) | selections(ids))
         if len(chosen) == len(ids):
-            dtype = draw(st.sampled_from(DTYPES))
+            dtype = draw(ANY_DTYPE)
         writes.append(draw(_writes(chosen, dtype, trailing)))
     return writes
 
@@ -166,7 +177,7 @@ def _writes(
 def writes_of_any_dtypes(ids: Sequence[str]) -> SearchStrategy[list[Write]]:
     """Draw puts of one field for some of the rows, each put in any dtype."""
     shapes = st.just(()) | row_shapes(1, 1, min_side=1)
-    puts = st.tuples(selections(ids), st.sampled_from(DTYPES))
+    puts = st.tuples(selections(ids), ANY_DTYPE)
     return shapes.flatmap(
         lambda trailing: st.lists(
             puts.flatmap(lambda put: _writes(*put, trailing)), min_size=2, max_size=4

@@ -63,12 +63,12 @@ def fingerprint(value: Any) -> Any:
 def _of_object(value: Any) -> Any:
     """Return the fingerprint of a value of any other type."""
     match value:
+        case torch.Tensor():
+            return _of_tensor(value)
         case int() | str() | bytes():
             return type(value), value
         case float():
             return type(value), struct.pack("d", value)
-        case torch.Tensor():
-            return _of_tensor(value)
         case NonTensorData():
             return type(value), tuple(value.batch_size), fingerprint(value.data)
         case LazyStackedTensorDict():

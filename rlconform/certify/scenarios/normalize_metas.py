@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlconform.certify.assertions.expect import expect
+from rlconform.certify.assertions.expect import ContractViolation, expect
 from rlconform.certify.recording.shorten import shorten
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 
@@ -27,30 +27,27 @@ def meta_of(result: Any, method: str) -> BatchMeta:
     A meta of exact types is returned unchanged, any other meta as a ``KVBatchMeta`` with the same
     values; ``get_data`` accepts both.
     """
-    missing = [name for name in ATTRIBUTES if not hasattr(result, name)]
-    expect(
-        not missing,
-        f"{method} to return a meta",
-        f"{shorten(repr(result))} without {', '.join(missing)}",
-    )
+    if missing := [name for name in ATTRIBUTES if not hasattr(result, name)]:
+        found = f"{shorten(repr(result))} without {', '.join(missing)}"
+        raise ContractViolation(f"{method} to return a meta", found)
     ids = result.sample_ids
     expect(
         _is_sequence(ids) and all(isinstance(i, str) for i in ids),
         f"{method} to name sample_ids as a list of strings",
-        shorten(repr(ids)),
+        ids,
     )
     for name in ("tags", "sequence_lengths"):
         beside = getattr(result, name)
         expect(
             beside is None or (_is_sequence(beside) and len(beside) == len(ids)),
             f"{method} to give {name} as None or as a list of {len(ids)}, 1:1 with the ids",
-            shorten(repr(beside)),
+            beside,
         )
     tags = result.tags
     expect(
         tags is None or all(isinstance(row, dict) for row in tags),
         f"{method} to give each row's tags as a dict",
-        shorten(repr(tags)),
+        tags,
     )
     values = {name: getattr(result, name) for name in LISTS}
     if all(value is None or type(value) is list for value in values.values()):

@@ -78,9 +78,12 @@ class PartitionUnderTest:
         """When this thread's last call ended in the process that made it, in seconds."""
         return self.client.last_end  # type: ignore[attr-defined, no-any-return]
 
-    def rounds(self, most: int) -> Iterator[int]:
-        """Yield up to ``most`` round numbers; a slow plane gets fewer, and the report says so."""
-        end = time.monotonic() + self.timeouts.check / 6
+    def rounds(self, most: int, share: float = 1 / 6) -> Iterator[int]:
+        """Yield up to ``most`` round numbers; a slow plane gets fewer, and the report says so.
+
+        ``share``: the rounds' part of the time that a check may take.
+        """
+        end = time.monotonic() + self.timeouts.check * share
         for n in range(most):
             yield n
             if time.monotonic() > end and n + 1 < most:

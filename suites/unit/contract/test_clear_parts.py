@@ -74,13 +74,14 @@ def test_the_few_rows_that_are_left_keep_their_values_and_tags(
 
 
 @requirement("CLEAR-01", leans_on=("PUT-06", "CLAIM-04"))
+@pytest.mark.parametrize("unit", [1, 1000], ids=["small", "large"])
 @left_rows
 def test_the_few_rows_that_are_left_keep_values_without_elements(
-    new_partition: Callable[..., PartitionUnderTest], left: list[int]
+    new_partition: Callable[..., PartitionUnderTest], left: list[int], unit: int
 ) -> None:
-    """Planes that move what is left may take a row without bytes for one without the field."""
+    """Planes that move what is left may take a row without bytes for another, or for none."""
     part = new_partition(fields=["x", "y"], tasks=TASKS, num_samples=ROWS)
-    lengths = [0 if n in left[::2] else n % 5 + 1 for n in range(ROWS)]
+    lengths = [0 if n in left[::2] else unit * (n % 5 + 1) for n in range(ROWS)]
     rows = [torch.arange(length) + n for n, length in enumerate(lengths)]
     part.put(IDS, x=stack_or_nest(rows), y=torch.zeros(ROWS))
     kept = [IDS[n] for n in left]

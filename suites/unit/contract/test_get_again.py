@@ -15,12 +15,14 @@ from rlconform.certify.assertions.expect import (
     expect_column,
     expect_lookup_error,
     is_rejected,
+    leaf_of,
     overwrite_first,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.read_ways import Way, either_way
 from rlconform.wire import stack_or_nest
+from rlconform.wire.leaves import is_jagged
 
 sizes = pytest.mark.parametrize("count", [4, 64, 600])
 
@@ -87,6 +89,23 @@ def test_each_of_several_reads_is_its_callers_own(
         batch = read(part, ids)
         expect_column(batch, "x", rows)
         overwrite_first(batch, "x")
+
+
+@requirement("GET-13", changes_results=True)
+@either_way
+def test_the_row_lengths_of_each_read_are_its_callers_own(
+    part: PartitionUnderTest, read: Way
+) -> None:
+    """Columns whose rows have equal lengths often get one tensor of offsets, also in two reads."""
+    ids = ["u0_g0", "u0_g1", "u1_g0"]
+    rows = [torch.arange(n) for n in (1, 3, 2)]
+    part.put(ids, x=stack_or_nest(rows), y=stack_or_nest(rows))
+    before, changed = read(part, ids), read(part, ids)
+    column = leaf_of(changed, "x")
+    if is_jagged(column):  # a column of another layout has no lengths that its reader could change
+        column.offsets().zero_()
+    for batch in (before, read(part, ids)):
+        expect_column(batch, "x", rows)
 
 
 def check_failed_reads(part: PartitionUnderTest, read: Way, ids: list[str], lacking: str) -> None:

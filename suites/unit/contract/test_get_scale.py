@@ -14,6 +14,8 @@ from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.recorder import MAX_CALLS
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.repeated_calls import IDS, Call, check_many
+from rlconform.contract import KVBatchMeta
 from rlconform.wire import rows_of
 
 #: More rows than a backend puts into one page or one range.
@@ -90,3 +92,21 @@ def test_rows_of_very_many_puts_are_read_at_once(
         part.put([f"r{number}"], x=torch.tensor([number]))
     order = [number * step % MANY_PUTS for number in range(MANY_PUTS)]
     part.expect_rows([f"r{number}" for number in order], x=list(torch.tensor(order)))
+
+
+#: Calls that change nothing.
+FRUITLESS: dict[str, Call] = {
+    "reads": lambda part: part.get(IDS, "x"),
+    "reads_by_meta": lambda part: part.get_data(KVBatchMeta(part.id, None, IDS[:1], ["x"])),
+    "claims_of_nothing": lambda part: part.claim("train", ["y"]),
+    "statuses": lambda part: part.consumed("train", "prev_lp"),
+    "empty_puts": lambda part: part.put([], x=torch.ones(0, 4)),
+    "clears_of_unknown_rows": lambda part: part.clear(["ghost"]),
+    "clears_of_no_rows": lambda part: part.clear([]),
+}
+
+
+@requirement("GET-08", leans_on=("CLAIM-04", "PUT-18", "CLEAR-02"), scattered=False)
+@pytest.mark.parametrize("kind", FRUITLESS)
+def test_very_many_calls_that_change_nothing_do_so(part: PartitionUnderTest, kind: str) -> None:
+    check_many(part, FRUITLESS[kind])

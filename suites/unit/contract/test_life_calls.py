@@ -21,6 +21,7 @@ from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
     batch_of,
 )
+from rlconform.certify.scenarios.repeated_calls import Call, check_many
 from rlconform.certify.scenarios.valid_calls import VALID_CALLS, batch, valid_call
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Target
@@ -182,3 +183,21 @@ def test_a_put_whose_dtype_is_refused_does_not_change_its_batch(
     before = Snapshot(arguments)
     is_rejected(lambda: client.put_samples(**arguments))
     expect(not before.changed(), "the arguments of the put as before", arguments)
+
+
+#: Calls that a plane must refuse.
+REFUSED: dict[str, Call] = {
+    "reads_of_unknown_rows": lambda part: part.get([*IDS, "ghost"], "x"),
+    "reads_of_unknown_fields": lambda part: part.get(IDS, "w"),
+    "too_few_tags": lambda part: part.put(IDS, [{}], x=torch.ones(3)),
+    "too_few_rows": lambda part: part.put([*IDS, "more"], x=torch.ones(3)),
+    "claims_that_time_out": lambda part: part.claim(
+        "train", batch_size=3, blocking=True, timeout_s=0.001
+    ),
+}
+
+
+@requirement("LIFE-07", leans_on=("CLAIM-06", "PUT-16", "GET-04"), scattered=False)
+@pytest.mark.parametrize("kind", REFUSED)
+def test_very_many_refused_calls_change_nothing(part: PartitionUnderTest, kind: str) -> None:
+    check_many(part, lambda part: is_rejected(lambda: REFUSED[kind](part)))

@@ -6,6 +6,7 @@ Planes that pack many rows or fields into one buffer, file or table may reach th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -111,6 +112,33 @@ def test_long_texts_that_differ_in_one_place_are_kept_apart(
         expect_objects(part.get(IDS[:4], "log"), "log", [*texts, *logs])
 
 
+#: Long values in objects, of which a text may be an excerpt.
+LONG_VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "array": lambda numbers: numbers.numpy(),
+    "tensor": lambda numbers: numbers,
+    "bytes": lambda numbers: numbers.numpy().tobytes(),
+}
+
+
+@requirement("PUT-28")
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("make", LONG_VALUES.values(), ids=LONG_VALUES)
+def test_objects_with_long_values_that_differ_in_one_place_are_kept_apart(
+    part: PartitionUnderTest, make: Callable[[torch.Tensor], Any], place: int
+) -> None:
+    """Planes that store equal objects once may know them by their texts."""
+    numbers = torch.arange(10_000).repeat(2, 1)
+    numbers[1, place] += 1
+    logs = [[{"role": "assistant", "token_ids": make(each)}] for each in numbers]
+    try:
+        part.put(IDS[:2], log=object_array(logs))
+    except TypeError:
+        with leaning_on("PUT-16"):
+            part.expect_absent(IDS[:2], "log")
+    else:
+        expect_objects(part.get(IDS[:2], "log"), "log", logs)
+
+
 @requirement("PUT-01")
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_long_rows_that_differ_in_one_place_are_kept_apart(
@@ -121,3 +149,19 @@ def test_long_rows_that_differ_in_one_place_are_kept_apart(
     rows[1, place] += 1
     part.put(IDS[:2], x=rows)
     part.expect_rows(IDS[:2], x=list(rows))
+
+
+@requirement("PUT-01")
+@pytest.mark.parametrize("together", [True, False], ids=["one_put", "a_put_each"])
+def test_images_that_differ_in_one_place_are_kept_apart(
+    part: PartitionUnderTest, together: bool
+) -> None:
+    """Of rows of 600 KiB, a plane may hash some pages: each two differ in a page of their own."""
+    n_rows, size = 6, 3 * 200 * 256
+    images = torch.zeros(n_rows, size)
+    for n, image in enumerate(images[1:]):
+        image[size * (2 * n + 1) // (2 * n_rows)] = 1
+    ids = [f"r{n}" for n in range(n_rows)]
+    for some in [slice(n_rows)] if together else [slice(n, n + 1) for n in range(n_rows)]:
+        part.put(ids[some], x=images[some].reshape(-1, 3, 200, 256))
+    part.expect_rows(ids, x=list(images.reshape(-1, 3, 200, 256)))

@@ -177,10 +177,13 @@ TWO_DTYPES = {
 
 
 @requirement("PUT-23")
+@pytest.mark.parametrize("known", [False, True], ids=["new_rows", "rows_of_another_field"])
 @pytest.mark.parametrize(("first", "second"), TWO_DTYPES.values(), ids=TWO_DTYPES)
 def test_rows_of_two_dtypes_are_never_cast(
-    part: PartitionUnderTest, first: torch.Tensor, second: torch.Tensor
+    part: PartitionUnderTest, first: torch.Tensor, second: torch.Tensor, known: bool
 ) -> None:
+    if known:
+        part.put(["first", "second"], w=torch.ones(2))
     part.put(["first"], x=first.reshape(1, 4))
     try:
         part.put(["second"], x=second.reshape(1, 4))

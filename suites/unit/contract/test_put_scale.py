@@ -10,10 +10,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect_column
+from rlconform.certify.assertions.expect import expect_column, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.repeated_calls import MANY, SHARE
 from rlconform.contract import KVBatchMeta
 from rlconform.wire import stack_or_nest
 
@@ -102,3 +104,17 @@ def test_large_columns_of_odd_sizes_come_back_together(part: PartitionUnderTest)
     }
     part.put(ids, **columns)
     part.expect_rows(ids, **{name: list(rows) for name, rows in columns.items()})
+
+
+@requirement("PUT-13", leans_on=("TAG-03",), scattered=False)
+def test_a_row_that_is_put_very_often_has_its_newest_values(part: PartitionUnderTest) -> None:
+    """Planes that number the versions of a value may run out of numbers."""
+    tags = [{"v": n} for n, _ in enumerate(IDS)]
+    part.put_labeled(IDS, tags=tags)
+    for n in part.rounds(MANY, SHARE):
+        part.put(IDS[2:], [{"v": 2, "round": n}], w=torch.tensor([n]))
+        part.expect_rows(IDS[2:], w=[torch.tensor(n)])
+    part.expect_labeled(IDS)
+    claimed = part.claim()
+    expect_ids(claimed, IDS, "rows claimed once, however often they are put")
+    expect_equal(tags_by_id(claimed)[IDS[2]], {"v": 2, "round": n}, "the newest tags")

@@ -11,7 +11,11 @@ from rlconform.certify.assertions.expect import expect, expect_equal, expect_rej
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import random_rows
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
+    expect_ids,
+    expect_unreadable,
+)
 from rlconform.certify.scenarios.registrations import TASKS_REGISTERED_AGAIN
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient
@@ -81,13 +85,24 @@ def test_ids_can_be_reused_after_a_registration_with_other_tasks(
 CYCLES = 300
 
 
-@requirement("REG-03", scattered=False)
-def test_ids_can_be_reused_in_many_steps(part: PartitionUnderTest) -> None:
-    for step in part.rounds(CYCLES):
-        part.put_labeled(IDS[:1], version=step)
-        expect_ids(part.claim("train"), IDS[:1], f"rows claimed in step {step}")
-        part.clear(IDS[:1])
+@requirement("REG-03", leans_on=("CLEAR-03", "CLEAR-04", "TAG-05"), scattered=False)
+@pytest.mark.parametrize("cleared", [IDS[:1], None], ids=["by_id", "by_none"])
+def test_ids_can_be_reused_in_many_steps(
+    part: PartitionUnderTest, cleared: list[str] | None
+) -> None:
+    """The row of the first step has a tag and a field more: neither may come back."""
+    part.put(IDS[:1], [{"v": 0, "first": True}], w=torch.ones(1))
+    part.clear(cleared)
+    part.register()
+    for step in part.rounds(CYCLES, 1 / 12):
+        part.put_labeled(IDS[:1], version=step, tags=[{"v": step}])
+        claimed = part.claim("train")
+        expect_ids(claimed, IDS[:1], f"rows claimed in step {step}")
+        expect_equal(tags_by_id(claimed), {IDS[0]: {"v": step}}, f"tags of step {step}")
+        part.clear(cleared)
         part.register()
+    part.put_labeled(IDS[:1])
+    expect_unreadable(lambda: part.get(IDS[:1], "w"), IDS[0], "w")
 
 
 @requirement("REG-05")
