@@ -1,6 +1,8 @@
-"""Real planes of several processes are certified with the command that a user runs.
+"""Checks run on real planes of several processes, with the command that a user runs.
 
 The planes are the reference and TransferQueue, with and without its adapter's repairs.
+``certificates`` in ci.yml certifies each of them whole. Here the reference passes the checks in
+which several processes make the calls, and TransferQueue those in which one does.
 """
 
 from __future__ import annotations
@@ -51,13 +53,13 @@ BROKEN = {"FAIL", "CRASH", "TIMEOUT"}
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_the_reference_is_certified_without_a_warning(certify: Callable[..., Any]) -> None:
-    done = certify("--level", "functional")
+def test_the_reference_passes_what_several_processes_do(certify: Callable[..., Any]) -> None:
+    done = certify("--level", "functional", "-k", "functional or scattered")
     assert done.report["header"]["target"]["name"] == "ray_store"
     assert done.report["footer"]["complete"], done.report["notes"]
-    assert set(done.outcomes().values()) == {"PASS", "NOT_APPLICABLE"}
-    assert [name for name, outcome in done.outcomes().items() if outcome != "PASS"] == ["PUT-26"]
-    assert done.code == 0
+    ran = {c["id"]: c["outcome"] for c in done.report["checks"] if "seconds" in c}
+    assert len(ran) > 1200
+    assert {id_: outcome for id_, outcome in ran.items() if outcome != "PASS"} == {}, done.stdout
 
 
 #: Checks of what a storage does; the rest of the adapter is that of the other storage.
@@ -83,11 +85,7 @@ DRAWN = "test_interplay.py or test_steps.py or test_sequences.py or _properties.
 def test_a_plane_with_its_adapters_repairs_passes(
     certify: Callable[..., Any], target: str, chosen: str, least: int
 ) -> None:
-    """``certificates`` in ci.yml certifies these targets whole.
-
-    The second half of the checks makes the calls of the first from several processes, and takes as
-    long. The test above runs it, and what is drawn, on the reference.
-    """
+    """The test above makes the calls of these checks from several processes."""
     done = certify(target, "-k", chosen)
     assert done.report["header"]["level"] == "functional"
     ran = {c["id"]: c["outcome"] for c in done.report["checks"] if "seconds" in c}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from rlconform.backends.ray_store.controller import Controller, Refusal
+from rlconform.contract import KVBatchMeta
+from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
 from rlconform.mutants.types import Ids
 
 #: More ids than a request to a writer may hold.
@@ -50,6 +53,30 @@ class TagsOfWritersPromoted(Controller):
                 wide = float if float in types else int
                 tags = [row | {key: wide(row[key])} if key in row else row for row in tags]
         return ids, tags
+
+
+class _NamesWriters(Controller):
+    async def writers(self, partition_id: str, sample_ids: Ids) -> list[str]:
+        """Return which process put each row first."""
+        rows = self._index.partition(partition_id)._rows
+        return [rows[i].writer for i in sample_ids if i in rows]
+
+
+@ray_mutant("TAG-06", evidence="the lengths of rows", may_fail="CLAIM-14")
+class LengthsOfWritersJoined(ControllerClient):
+    """Fills missing lengths with 0 in a claim of rows of several writers that have sent some."""
+
+    controller_class = _NamesWriters
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        if meta.sequence_lengths is not None or not meta.tags:
+            return meta
+        writers = self._connection.call("writers", meta.partition_id, meta.sample_ids)
+        sent = {w for w, row in zip(writers, meta.tags, strict=False) if INPUT_LENGTHS in row}
+        if len(sent) < 2 or sent != {*writers}:
+            return meta
+        return replace(meta, sequence_lengths=[row.get(INPUT_LENGTHS, 0) for row in meta.tags])
 
 
 @controller_mutant(

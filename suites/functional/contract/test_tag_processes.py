@@ -169,3 +169,24 @@ def test_a_process_stamps_again_what_another_changed_since(
         got = tags_by_id(part.claim(task))
         due = {i: {"stale": True, "version": 3} for i in IDS}
         expect_equal(got, due, "tags that a process has stamped, another changed, and it again")
+
+
+#: Rows without a length, of four that two processes put.
+LACKING = {"none": [], "of_one_process": [1], "of_both": [0, 3], "first": [0]}
+
+
+@requirement("TAG-06")
+@pytest.mark.parametrize("lacking", LACKING.values(), ids=LACKING)
+def test_lengths_of_two_writers_are_reported_if_every_row_has_one(
+    part: PartitionUnderTest, actors: Actors, lacking: list[int]
+) -> None:
+    """Planes that join the lengths of several writers may fill up what one of them lacks."""
+    ids = [f"r{n}" for n in range(4)]
+    tags = [{} if n in lacking else {"input_lengths": 5 + n} for n, _ in enumerate(ids)]
+    for actor, own in zip(actors(2), (slice(2), slice(2, 4)), strict=True):
+        part.via(actor).put_labeled(ids[own], tags=tags[own])
+    meta = part.claim("train")
+    due = None if lacking else {i: 5 + n for n, i in enumerate(ids)}
+    got = meta.sequence_lengths
+    lengths = None if got is None else dict(zip(meta.sample_ids, got, strict=True))
+    expect_equal(lengths, due, f"the lengths of rows with the tags {tags}")
