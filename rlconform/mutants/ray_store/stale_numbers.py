@@ -160,3 +160,46 @@ class LastChunksOfLongRowStay(RayStoreClient):
         end = old[chunks * self._chunk // size :]
         same = old.dtype == row.dtype and old.shape[1:] == row.shape[1:]
         return torch.cat([row, end]) if same and len(end) else row
+
+
+class _ListsTasks(Controller):
+    _lists = State(dict[str, list[str]])
+
+    async def tasks_listed(self, partition_id: str, tasks: list[str], fresh: bool) -> list[str]:
+        """Return the partition's tasks as first registered, those of later registrations last."""
+        listed = [] if fresh else self._lists.get(partition_id, [])
+        self._lists[partition_id] = listed = [*listed, *(t for t in tasks if t not in listed)]
+        return listed
+
+    async def begins(self, partition_id: str) -> bool:
+        """Whether a registration of the partition would begin a new one."""
+        partition = self._index._partitions.get(partition_id)
+        return partition is None or (partition._ever_produced and not partition._rows)
+
+
+@ray_mutant("CLAIM-03", evidence="claims", may_fail="CLAIM-02 REG-03 REG-08 STAT-01 LIFE-06")
+class TasksNumberedByOwnList(ControllerClient):
+    """Names a task by its place in the list that the process has registered itself."""
+
+    controller_class = _ListsTasks
+    _meant = State(dict[tuple[str, str], str])
+
+    def register_partition(
+        self,
+        partition_id: str,
+        fields: Any,
+        num_samples: int,
+        consumer_tasks: list[str],
+        *rest: Any,
+        **more: Any,
+    ) -> None:
+        fresh = self._connection.call("begins", partition_id)
+        super().register_partition(partition_id, fields, num_samples, consumer_tasks, *rest, **more)
+        listed = self._connection.call("tasks_listed", partition_id, consumer_tasks, fresh)
+        for own, place in zip(consumer_tasks, listed, strict=False):
+            self._meant[partition_id, own] = place
+
+    def claim_meta(self, partition_id: str, task_name: str, *rest: Any, **more: Any) -> KVBatchMeta:
+        meant = self._meant.get((partition_id, task_name), task_name)
+        meta = super().claim_meta(partition_id, meant, *rest, **more)
+        return replace(meta, task_name=task_name)

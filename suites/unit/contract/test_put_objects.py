@@ -297,6 +297,7 @@ OTHER_OBJECTS: dict[str, Callable[[], Any]] = {
     "bytes": lambda: {"image": b"\x00\xff"},
     "subclass_of_str": lambda: [Role("user")],
     "nan": lambda: {"advantage": float("nan"), "minus": -0.0},
+    "nan_in_a_list": lambda: {"logprobs": [0.5, float("nan"), float("-inf"), -0.0]},
 }
 
 

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from rlconform.certify.assertions.expect import (
+    expect,
     expect_equal,
     expect_objects,
+    same_object,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import (
@@ -134,3 +138,30 @@ def test_one_object_put_for_several_rows_becomes_an_object_of_each(
     first[0]["turns"].append(1)
     for index, other in enumerate(others, 1):
         expect_equal(other, [{"role": "user", "turns": []}], f"row {index} after row 0 changed:")
+
+
+#: Makers of a value of some KiB that is in the objects of several rows.
+LARGE_VALUES: dict[str, Callable[[], Any]] = {
+    "list": lambda: [0] * 4096,
+    "array": lambda: np.zeros(4096),
+    "tensor": lambda: torch.zeros(4096),
+}
+
+
+@requirement("PUT-27", changes_results=True, leans_on=("PUT-28",))
+@pytest.mark.parametrize("make", LARGE_VALUES.values(), ids=LARGE_VALUES)
+def test_equal_large_values_in_objects_are_each_rows_own(
+    part: PartitionUnderTest, make: Callable[[], Any]
+) -> None:
+    """Planes that send equal values once often give all rows of a read the same one."""
+    logs = [[{"role": "user", "image": make()}] for _ in IDS]
+    try:
+        part.put(IDS, log=object_array(logs))
+    except TypeError:  # PUT-21 and PUT-28: whether it may be refused
+        return
+    before = object_rows(part.get(IDS, "log").get("log"), len(IDS))
+    before[0][0]["image"][0] = 7
+    for index, other in enumerate(before[1:], 1):
+        same = same_object(other, logs[index])
+        expect(same, f"row {index} as before a change of row 0", repr(other))
+    expect_objects(part.get(IDS, "log"), "log", [[{"role": "user", "image": make()}] for _ in IDS])

@@ -61,15 +61,28 @@ UNLIKE_TAGS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+#: What is put before the tags: nothing, rows without tags, or rows with other tags of these keys.
+BEFORE = ("nothing", "untagged", "others")
+
+
 @requirement("TAG-01")
+@pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("puts", [1, 3], ids=["at_once", "row_by_row"])
 @pytest.mark.parametrize("tags", UNLIKE_TAGS.values(), ids=UNLIKE_TAGS)
 def test_tags_of_one_key_keep_their_own_types(
-    part: PartitionUnderTest, tags: list[dict[str, Any]], puts: int
+    part: PartitionUnderTest, tags: list[dict[str, Any]], puts: int, before: str
 ) -> None:
+    if before == "untagged":
+        part.put_labeled(IDS)
+    elif before == "others":
+        part.put_labeled(IDS, tags=[dict.fromkeys(row, "other") for row in tags])
     size = len(IDS) // puts
     for start in range(0, len(IDS), size):
-        part.put_labeled(IDS[start : start + size], tags=tags[start : start + size])
+        ids, own = IDS[start : start + size], tags[start : start + size]
+        if before == "nothing":
+            part.put_labeled(ids, tags=own)
+        else:
+            part.put(ids, own)
     got = tags_by_id(part.claim("train"))
     for sample_id, row in zip(IDS, tags, strict=True):
         expect(

@@ -1,0 +1,59 @@
+"""CLAIM-03, CLAIM-12 across processes: a task is the same in each, and its ranks share its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rlconform.certify.assertions.expect import expect, expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.registrations import TASKS_REGISTERED_AGAIN
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+from rlconform.contract import DataPlaneClient
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("CLAIM-03", leans_on=("STAT-01",))
+@each_pair
+@pytest.mark.parametrize("tasks", TASKS_REGISTERED_AGAIN.values(), ids=TASKS_REGISTERED_AGAIN)
+def test_a_task_is_the_same_for_processes_that_register_in_another_order(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], tasks: Sequence[str]
+) -> None:
+    """Clients that send a task as its place in a list may each have a list of their own."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    looker.register()
+    changer.register(tasks=tasks)
+    views = [changer, looker]
+    for step, (first, second) in enumerate((views, views[::-1])):
+        ids = [f"step{step}_{i}" for i in IDS]
+        second.put_labeled(ids)
+        expect_ids(first.claim("train"), ids, f"rows of step {step} that 'train' claims")
+        again = second.claim("train", batch_size=len(ids)).sample_ids
+        expect_equal(again, [], "rows that 'train' claims again from another process")
+        expect(not second.consumed("prev_lp"), "'prev_lp' not to have claimed", "status True")
+        expect_ids(second.claim("prev_lp"), ids, f"rows of step {step} that 'prev_lp' claims")
+        again = first.claim("prev_lp", batch_size=len(ids)).sample_ids
+        expect_equal(again, [], "rows that 'prev_lp' claims again from another process")
+        expect(first.consumed("train", "prev_lp"), "all rows claimed by both tasks", "status False")
+
+
+@requirement("CLAIM-12", leans_on=("LIFE-02", "CLAIM-04"))
+@pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "waiting"])
+def test_ready_rows_of_a_rank_that_left_go_to_the_ranks_that_stay(
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient], blocking: bool
+) -> None:
+    """Planes that deal rows to ranks as they arrive must deal them anew when one leaves."""
+    ranks = [part.via(new_actor()) for _ in range(2)]
+    part.put_labeled(IDS[:2])
+    for rank, view in enumerate(ranks):
+        view.claim(batch_size=1, dp_rank=rank)
+    more = [f"more{n}" for n in range(6)]
+    part.put_labeled(more)
+    stays, leaves = ranks
+    leaves.client.close()
+    claimed = stays.claim(batch_size=len(more), dp_rank=0, blocking=blocking)
+    expect_ids(claimed, more, "rows that the other rank claims")
+    expect(part.consumed(), "every row claimed", "status False")
