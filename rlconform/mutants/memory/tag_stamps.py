@@ -74,3 +74,15 @@ class MergedFloatsKeepFourteenDigits(MemoryEngine):
         for row in find_rows(self, partition_id, stamped):
             short = {k: float(f"{v:.14g}") for k, v in row.tags.items() if type(v) is float}
             row.tags = {**row.tags, **short}
+
+
+@put_mutant("TAG-01", evidence="to carry", may_fail="TAG-03 TAG-07")
+def NoneTakesTagAway(put: MethodCall) -> None:
+    """Drops a tag of a row that exists when None is put, as a merge patch of JSON does."""
+    known = {row.sample_id for row in known_rows(put)}
+    put()
+    dropped = {i: set(tags) for i, tags in zip(put.sample_ids, put.tags or [], strict=False)}
+    for row in known_rows(put):
+        if row.sample_id in known:
+            gone = dropped.get(row.sample_id, set())
+            row.tags = {k: v for k, v in row.tags.items() if not (k in gone and v is None)}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
@@ -77,6 +79,29 @@ class LengthsOfWritersJoined(ControllerClient):
         if len(sent) < 2 or sent != {*writers}:
             return meta
         return replace(meta, sequence_lengths=[row.get(INPUT_LENGTHS, 0) for row in meta.tags])
+
+
+@ray_mutant(
+    "CLAIM-12",
+    evidence="rows that the other rank claims",
+    may_fail="CLAIM-02 CLAIM-04 LIFE-02 LIFE-06 STAT-01",
+)
+class RankTakesItsShareAlong(RayStoreClient):
+    """Keeps ready rows for a rank whose client has closed."""
+
+    _claims = State(dict[tuple[str, str], Ids])
+
+    def claim_meta(self, partition_id: str, task_name: str, *rest: Any, **more: Any) -> KVBatchMeta:
+        if more.get("dp_rank") is not None:
+            self._claims[partition_id, task_name] = more["required_fields"]
+        return super().claim_meta(partition_id, task_name, *rest, **more)
+
+    def close(self) -> None:
+        for (partition_id, task), fields in () if self._owner else self._claims.items():
+            with suppress(LookupError):
+                super().claim_meta(partition_id, task, fields, 2, blocking=False)
+        self._claims.clear()
+        super().close()
 
 
 @controller_mutant(

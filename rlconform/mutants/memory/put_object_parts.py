@@ -1,0 +1,55 @@
+"""Defects of values inside objects: lists of floats, and large arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from rlconform.mutants.call import MethodCall
+from rlconform.mutants.memory.column_helpers import with_objects
+from rlconform.mutants.memory.helpers import get_mutant, put_mutant
+
+#: Bytes from which an array is sent once.
+_LARGE = 4096
+
+
+def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the value with ``change`` applied at every depth, from the inside out."""
+    if type(value) is dict:
+        value = {key: _rebuilt(each, change) for key, each in value.items()}
+    elif type(value) is list:
+        value = [_rebuilt(each, change) for each in value]
+    return change(value)
+
+
+@put_mutant("PUT-28", evidence="'log'", may_fail="PUT-21")
+def NanInListsIsNone(put: MethodCall) -> None:
+    """Stores None for NaN in lists of floats, as columns with a mask do."""
+
+    def masked(value: Any) -> Any:
+        if type(value) is list and value and all(type(each) is float for each in value):
+            return [None if math.isnan(each) else each for each in value]
+        return value
+
+    put(fields=with_objects(put.fields, lambda rows: [_rebuilt(row, masked) for row in rows]))
+
+
+@get_mutant("PUT-27", evidence="as before a change of row 0", may_fail="PUT-28 GET-13")
+def LargeArraysSharedByRows(get: MethodCall) -> TensorDict:
+    """Returns one array for all equal large arrays in the objects of a read."""
+    known: dict[Any, Any] = {}
+
+    def shared(value: Any) -> Any:
+        if isinstance(value, np.ndarray | torch.Tensor) and value.nbytes >= _LARGE:
+            array = np.asarray(value)
+            key = type(value), array.dtype.str, array.shape, array.tobytes()
+            return known.setdefault(key, value)
+        return value
+
+    read: TensorDict = with_objects(get(), lambda rows: [_rebuilt(row, shared) for row in rows])
+    return read
