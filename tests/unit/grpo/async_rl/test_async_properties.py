@@ -41,13 +41,13 @@ def window_of(block: dict[str, Any]) -> int:
     return window
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_run_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
     any_run(data, SimulatedLog(None))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -57,13 +57,13 @@ def test_the_log_of_any_run_is_clean(data: st.DataObject) -> None:
     assert report.not_clean(undecided=outcome.controller is not None) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_run_over_a_queue_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
     any_run(data, SimulatedLog(None), queue=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_log_of_any_run_over_a_queue_is_clean(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
