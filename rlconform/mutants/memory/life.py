@@ -225,3 +225,17 @@ def ClearTextReadByLetter(clear: MethodCall) -> None:
     """Reads a text in place of the ids letter by letter, so ``"12"`` clears rows 1 and 2."""
     text = isinstance(clear.sample_ids, str)
     clear(sample_ids=list(dict.fromkeys(clear.sample_ids)) if text else clear.sample_ids)
+
+
+@put_samples_mutant("LIFE-09", evidence="the arguments of put_samples as before")
+def PutUnlocksTheBatch(put: MethodCall) -> KVBatchMeta:
+    """Locks the batch while it is copied, and unlocks it whether or not it was locked before."""
+    if not isinstance(put.fields, TensorDict):
+        meta: KVBatchMeta = put()
+        return meta
+    put.fields.lock_()
+    try:
+        meta = put()
+    finally:
+        put.fields.unlock_()
+    return meta

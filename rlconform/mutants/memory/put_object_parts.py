@@ -53,3 +53,28 @@ def LargeArraysSharedByRows(get: MethodCall) -> TensorDict:
 
     read: TensorDict = with_objects(get(), lambda rows: [_rebuilt(row, shared) for row in rows])
     return read
+
+
+@put_mutant("PUT-28", evidence="'log'", may_fail="PUT-21")
+def TuplesInterned(put: MethodCall) -> None:
+    """Stores an equal earlier tuple for a tuple in an object: (0, "a") for (0.0, "a")."""
+    known: dict[Any, Any] = put.notes
+
+    def interned(value: Any) -> Any:
+        if type(value) is tuple and all(isinstance(each, int | float | str) for each in value):
+            return known.setdefault(value, value)
+        return value
+
+    put(fields=with_objects(put.fields, lambda rows: [_rebuilt(row, interned) for row in rows]))
+
+
+@put_mutant("PUT-28", evidence="'log'", may_fail="PUT-21")
+def ScalarsGetADimension(put: MethodCall) -> None:
+    """Stores an array without dimensions in an object as an array of one element."""
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, np.ndarray | torch.Tensor) and value.ndim == 0:
+            return value.reshape(1)
+        return value
+
+    put(fields=with_objects(put.fields, lambda rows: [_rebuilt(row, widened) for row in rows]))

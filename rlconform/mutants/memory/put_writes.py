@@ -238,3 +238,14 @@ def PutTagsStoredBeforeDtypeCheck(put: MethodCall) -> None:
             stamp = dict(zip(put.sample_ids, put.tags or [], strict=False)).get(row.sample_id, {})
             row.tags = {**row.tags, **stamp}
         raise
+
+
+@put_mutant("PUT-16", evidence="tags put before a put that failed", may_fail="PUT-17 TAG-02")
+def UndonePutDropsStampedRows(put: MethodCall) -> None:
+    """Undoes a put that fails by deleting its rows without fields, those stamped before too."""
+    try:
+        put()
+    except (TypeError, ValueError):
+        bare = [row.sample_id for row in known_rows(put) if not row.fields]
+        put.plane.clear(put.partition_id, bare)
+        raise

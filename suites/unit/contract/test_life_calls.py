@@ -143,10 +143,14 @@ def _arguments(part: PartitionUnderTest, target: Target) -> dict[str, dict[str, 
 
 
 @requirement("LIFE-09")
+@pytest.mark.parametrize("locked", [False, True], ids=["batch_unlocked", "batch_locked"])
 def test_no_call_changes_its_arguments(
-    client: DataPlaneClient, part: PartitionUnderTest, target: Target
+    client: DataPlaneClient, part: PartitionUnderTest, target: Target, locked: bool
 ) -> None:
-    for method, arguments in _arguments(part, target).items():
+    all_arguments = _arguments(part, target)
+    if locked:  # as TensorDicts are that are memory-mapped, shared or in a cache
+        all_arguments["put_samples"]["fields"].lock_()
+    for method, arguments in all_arguments.items():
         before = Snapshot(arguments)
         getattr(client, method)(**arguments)
         expect(not before.changed(), f"the arguments of {method} as before", arguments)

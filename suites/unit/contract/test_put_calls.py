@@ -76,6 +76,15 @@ FAILING: dict[str, Callable[[PartitionUnderTest, list[str], Any], object]] = {
 }
 
 
+def put_in_another_dtype(part: PartitionUnderTest, ids: list[str], column: Any) -> object:
+    """Put the column in another dtype, which planes may refuse (PUT-23)."""
+    return part.put(ids, x=column.half())
+
+
+#: Puts that fail, for another dtype too where a plane refuses it.
+UNDONE = FAILING | {"another_dtype": put_in_another_dtype}
+
+
 @requirement("PUT-16")
 @pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
 def test_the_dtype_of_a_put_that_fails_is_not_kept(
@@ -86,6 +95,21 @@ def test_the_dtype_of_a_put_that_fails_is_not_kept(
         part.put(IDS, x=torch.arange(3))
         part.expect_rows(IDS, x=list(torch.arange(3)))
         expect_ids(part.claim("train"), IDS, "rows of the put after the one that failed")
+
+
+@requirement("PUT-16", leans_on=("TAG-02", "PUT-17"))
+@pytest.mark.parametrize("failing", UNDONE.values(), ids=UNDONE)
+def test_rows_of_tags_alone_outlive_a_put_that_fails(
+    part: PartitionUnderTest, failing: Callable[[PartitionUnderTest, list[str], Any], object]
+) -> None:
+    """Planes that undo a put by deleting its rows without fields take older rows for new ones."""
+    part.put(["other"], x=torch.arange(1))
+    tags = {sample_id: {"version": n} for n, sample_id in enumerate(IDS)}
+    part.put(IDS, list(tags.values()))
+    if is_rejected(lambda: failing(part, IDS, torch.arange(3))):
+        part.put(IDS, x=torch.arange(3))
+        claimed = tags_by_id(part.claim("train"))
+        expect_equal({i: claimed.get(i) for i in IDS}, tags, "tags put before a put that failed")
 
 
 @requirement("PUT-16")

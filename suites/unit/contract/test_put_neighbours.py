@@ -112,6 +112,32 @@ def test_long_texts_that_differ_in_one_place_are_kept_apart(
         expect_objects(part.get(IDS[:4], "log"), "log", [*texts, *logs])
 
 
+#: Values that are equal and of unlike types, inside of objects.
+HOLDERS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda value: {"n": [value, "a"]},
+    "dict": lambda value: {"n": {"of": value}},
+    "tuple": lambda value: {"n": (value, "a")},
+}
+
+
+@requirement("PUT-28")
+@pytest.mark.parametrize("together", [True, False], ids=["one_put", "a_put_each"])
+@pytest.mark.parametrize("holding", HOLDERS.values(), ids=HOLDERS)
+def test_equal_values_of_unlike_types_in_objects_are_kept_apart(
+    part: PartitionUnderTest, holding: Callable[[Any], Any], together: bool
+) -> None:
+    """Planes that keep one of several equal values compare with ``==``, for which 0 equals 0.0."""
+    logs = [holding(value) for value in (0, 0.0, False, 1, True, 1.0)]
+    for some in [slice(6)] if together else [slice(n, n + 1) for n in range(6)]:
+        try:
+            part.put(IDS[some], log=object_array(logs[some]))
+        except TypeError:
+            with leaning_on("PUT-16"):
+                part.expect_absent(IDS[some], "log")
+            return
+    expect_objects(part.get(IDS, "log"), "log", logs)
+
+
 #: Long values in objects, of which a text may be an excerpt.
 LONG_VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
     "array": lambda numbers: numbers.numpy(),

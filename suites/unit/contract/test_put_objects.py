@@ -294,6 +294,12 @@ OTHER_OBJECTS: dict[str, Callable[[], Any]] = {
         "every_second": np.arange(8)[::2],
         "transposed": torch.arange(6).reshape(2, 3).T,
     },
+    "no_dimensions_or_no_elements": lambda: {
+        "reward": np.array(0.5),
+        "count": torch.tensor(3),
+        "boxes": np.zeros((0, 4), np.float32),
+        "mask": torch.zeros(2, 0, dtype=torch.bool),
+    },
     "bytes": lambda: {"image": b"\x00\xff"},
     "subclass_of_str": lambda: [Role("user")],
     "nan": lambda: {"advantage": float("nan"), "minus": -0.0},
