@@ -23,7 +23,6 @@ from rlconform.certify.report.json_report import suite_digest
 from rlconform.certify.report.verify import Fault, verify_report
 
 
-
 def _imports(path: Path) -> set[str]:
     words = [line.split() for line in path.read_text("utf-8").splitlines()]
     return {w[1].split(".")[0] for w in words if w and w[0] in {"import", "from"}}
