@@ -52,8 +52,14 @@ def test_the_catalogue_is_large_and_every_rule_has_a_defect() -> None:
         assert defect.broken.__mro__[1].__module__.startswith("rlconform.grpo.")
 
 
-@pytest.mark.parametrize("case", part_cases(DEFECTS, right=True), ids=lambda case: case.name)
-def test_every_defect_is_found_as_declared_and_no_right_part_is(case: PartCase) -> None:
+#: One defect of each rule. The gate of the self-test tries them all, and the right parts.
+ONE_OF_EACH = {
+    case.defect.found_by[0]: case for case in part_cases(DEFECTS, right=False) if case.defect
+}
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH.values(), ids=ONE_OF_EACH)
+def test_a_defect_of_each_rule_is_found_as_declared(case: PartCase) -> None:
     result = case.attempt()
     assert result.kind in GOOD, result.detail
 
