@@ -18,6 +18,8 @@ from rlconform.mutants.types import Ids
 
 #: More ids than a request to a writer may hold.
 _MANY = 64
+#: Characters of a text that is stored as a number, and how such a number begins.
+_LONG, _NUMBER = 24, "#text:"
 
 
 @controller_mutant("CLEAR-01", chance=False, evidence="rows that were not", may_fail="CLEAR-02")
@@ -55,6 +57,56 @@ class TagsOfWritersPromoted(Controller):
                 wide = float if float in types else int
                 tags = [row | {key: wide(row[key])} if key in row else row for row in tags]
         return ids, tags
+
+
+class _ListsTexts(Controller):
+    _texts = State(dict[int, str])
+
+    async def add_text(self, number: int, text: str) -> None:
+        """Add a text that a client has numbered."""
+        self._texts.setdefault(number, text)
+
+    async def texts(self) -> dict[int, str]:
+        """Return all texts by number."""
+        return self._texts
+
+
+@ray_mutant("TAG-01", evidence="each of its type", may_fail="TAG-04 TAG-06 FLOW-01 REG-03")
+class LongTextsNumberedByWriters(ControllerClient):
+    """Numbers long texts of tags itself, as the next ones after those that the process knows."""
+
+    controller_class = _ListsTexts
+    _known = State(dict[int, str])
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        tags = kwargs.get("tags")
+        if isinstance(tags, list) and all(isinstance(row, dict) for row in tags):
+            numbered = [{key: self._numbered(text) for key, text in row.items()} for row in tags]
+            kwargs["tags"] = numbered
+        return super().put_samples(*args, **kwargs)
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        tags = [{key: self._text(value) for key, value in row.items()} for row in meta.tags or []]
+        return replace(meta, tags=tags)
+
+    def _numbered(self, value: Any) -> Any:
+        if type(value) is not str or len(value) < _LONG:
+            return value
+        number = next((n for n, text in self._known.items() if text == value), None)
+        if number is None:
+            number = len(self._known)
+            self._known[number] = value
+            self._connection.call("add_text", number, value)
+        return f"{_NUMBER}{number}"
+
+    def _text(self, value: Any) -> Any:
+        if type(value) is not str or not value.startswith(_NUMBER):
+            return value
+        number = int(value.removeprefix(_NUMBER))
+        if number not in self._known:
+            self._known |= self._connection.call("texts") | self._known
+        return self._known[number]
 
 
 class _NamesWriters(Controller):

@@ -126,8 +126,10 @@ def test_a_clear_of_everything_drops_the_tags_that_others_stamped(
     expect_equal({i: got.get(i) for i in IDS}, due, "tags of rows put after a clear of None")
 
 
-#: Tags of two processes, each of one type.
+#: Tags of two processes, of one type each, or texts of one length.
 TYPES_BY_WRITER = {
+    "texts": ("stop", "abort"),
+    "long_texts": ("a source of problems " * 3, "a source of programs " * 3),
     "int_and_float": (1, 1.0),
     "float_and_int": (0.5, 1),
     "bool_and_int": (True, 1),
@@ -141,8 +143,13 @@ TYPES_BY_WRITER = {
 def test_tags_of_two_writers_keep_the_type_of_each(
     part: PartitionUnderTest, actors: Actors, values: tuple[object, object]
 ) -> None:
-    """Planes with a column of tags for each writer may join columns of two types."""
+    """Planes may join two writers' columns of two types, or number the texts of both alike."""
     views = [part.via(actor) for actor in actors(2)]
+    part.put_labeled(["before"], tags=[{"reward": "a text that both writers claim, and so know"}])
+    for view, task in zip(views, ("train", "prev_lp"), strict=True):
+        view.claim(task)
+    part.clear(["before"])
+    part.register()
     tags = {}
     for view, value, group in zip(views, values, "uv", strict=True):
         new = {f"{group}_g{n}": {"reward": value} for n in range(3)}
