@@ -197,3 +197,19 @@ def test_lengths_of_two_writers_are_reported_if_every_row_has_one(
     got = meta.sequence_lengths
     lengths = None if got is None else dict(zip(meta.sample_ids, got, strict=True))
     expect_equal(lengths, due, f"the lengths of rows with the tags {tags}")
+
+
+@requirement("TAG-01", leans_on=("TAG-05",))
+@each_pair
+def test_a_process_stamps_again_what_another_cleared_since(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send only the tags that differ from those that their process sent last."""
+    other, first = looker_and_changer(part, actors, pair)
+    stamp = {"weight_version": 3, "std": 0.5}
+    for turn in range(2):
+        other.put_labeled(IDS, version=turn)
+        first.put(IDS, [stamp] * len(IDS))
+        got = tags_by_id(part.claim("train"))
+        expect_equal(got, dict.fromkeys(IDS, stamp), f"tags stamped after {turn} clears")
+        other.clear(IDS)
