@@ -158,11 +158,15 @@ def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
 
 
 def overwrite_first(batch: TensorDictBase, field: str) -> None:
-    """Fill the column's first row with -1. A reader owns its result: a refusal is a violation."""
-    row = rows_in(batch, field)[0]
+    """Fill the column's first row with -1."""
+    overwrite(rows_in(batch, field)[0], field)
+
+
+def overwrite(tensor: torch.Tensor, field: str) -> None:
+    """Fill a tensor of the column with -1. A reader owns its result: a refusal is a violation."""
     try:
-        with torch.inference_mode(row.is_inference()), torch.no_grad():
-            row.fill_(-1)
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            tensor.fill_(-1)
     except RuntimeError as error:
         raise ContractViolation(f"{field!r} to be the reader's own memory", str(error)) from error
 

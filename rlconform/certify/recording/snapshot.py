@@ -63,7 +63,7 @@ def fingerprint(value: Any) -> Any:
 def _of_object(value: Any) -> Any:
     """Return the fingerprint of a value of any other type."""
     match value:
-        case torch.Tensor():
+        case torch.Tensor():  # first, as most are
             return _of_tensor(value)
         case int() | str() | bytes():
             return type(value), value

@@ -78,12 +78,12 @@ class PartitionUnderTest:
         """When this thread's last call ended in the process that made it, in seconds."""
         return self.client.last_end  # type: ignore[attr-defined, no-any-return]
 
-    def rounds(self, most: int, share: float = 1 / 6) -> Iterator[int]:
+    def rounds(self, most: int, time_share: float = 1 / 6) -> Iterator[int]:
         """Yield up to ``most`` round numbers; a slow plane gets fewer, and the report says so.
 
-        ``share``: the rounds' part of the time that a check may take.
+        ``time_share``: the part of a check's time in which the rounds begin.
         """
-        end = time.monotonic() + self.timeouts.check * share
+        end = time.monotonic() + self.timeouts.check * time_share
         for n in range(most):
             yield n
             if time.monotonic() > end and n + 1 < most:

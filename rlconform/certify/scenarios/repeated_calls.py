@@ -15,22 +15,22 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 #: More calls of one kind than a byte can number.
 MANY = 300
 #: The part of a check's time in which it makes them.
-SHARE = 1 / 30
+TIME_SHARE = 1 / 30
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 TAGS = [{"v": n, "input_lengths": n + 1} for n, _ in enumerate(IDS)]
 
 Call = Callable[[PartitionUnderTest], object]
 
 
-def put_and_claim_half(part: PartitionUnderTest) -> None:
+def _put_and_claim_half(part: PartitionUnderTest) -> None:
     """Put four rows, of which ``train`` has claimed the first two; ``prev_lp`` none."""
     part.put_labeled(IDS[:2], tags=TAGS[:2])
     expect_ids(part.claim("train"), IDS[:2], "rows claimed before")
     part.put_labeled(IDS[2:], tags=TAGS[2:])
 
 
-def expect_nothing_else(part: PartitionUnderTest, what: str) -> None:
-    """Expect the state that ``put_and_claim_half`` left, and calls to work as ever."""
+def _expect_nothing_else(part: PartitionUnderTest, what: str) -> None:
+    """Expect the state that ``_put_and_claim_half`` left, and calls to work as ever."""
     part.expect_labeled(IDS[::-1])
     expect(not part.consumed("train"), f"a row unconsumed after {what}", "status True")
     for task, left in (("train", IDS[2:]), ("prev_lp", IDS)):
@@ -48,9 +48,9 @@ def expect_nothing_else(part: PartitionUnderTest, what: str) -> None:
 
 def check_many(part: PartitionUnderTest, call: Call) -> None:
     """Make a call many times, and expect rows, tags and claims as before."""
-    put_and_claim_half(part)
+    _put_and_claim_half(part)
     made = 0
-    for _ in part.rounds(MANY, SHARE):
+    for _ in part.rounds(MANY, TIME_SHARE):
         call(part)
         made += 1
-    expect_nothing_else(part, f"{made} such calls")
+    _expect_nothing_else(part, f"{made} such calls")

@@ -230,12 +230,10 @@ def ClearTextReadByLetter(clear: MethodCall) -> None:
 @put_samples_mutant("LIFE-09", evidence="the arguments of put_samples as before")
 def PutUnlocksTheBatch(put: MethodCall) -> KVBatchMeta:
     """Locks the batch while it is copied, and unlocks it whether or not it was locked before."""
-    if not isinstance(put.fields, TensorDict):
-        meta: KVBatchMeta = put()
-        return meta
-    put.fields.lock_()
+    batch = put.fields if isinstance(put.fields, TensorDict) else TensorDict()
+    batch.lock_()
     try:
-        meta = put()
+        receipt: KVBatchMeta = put()
     finally:
-        put.fields.unlock_()
-    return meta
+        batch.unlock_()
+    return receipt

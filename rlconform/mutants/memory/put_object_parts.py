@@ -1,4 +1,4 @@
-"""Defects of values inside objects: lists of floats, and large arrays."""
+"""Defects of values inside objects: lists of floats, arrays and tuples."""
 
 from __future__ import annotations
 

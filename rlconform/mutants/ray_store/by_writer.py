@@ -105,7 +105,7 @@ class LongTextsNumberedByWriters(ControllerClient):
             return value
         number = int(value.removeprefix(_NUMBER))
         if number not in self._known:
-            self._known |= self._connection.call("texts") | self._known
+            self._known.update(self._connection.call("texts") | self._known)
         return self._known[number]
 
 

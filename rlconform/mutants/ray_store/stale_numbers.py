@@ -165,16 +165,18 @@ class LastChunksOfLongRowStay(RayStoreClient):
 class _ListsTasks(Controller):
     _lists = State(dict[str, list[str]])
 
-    async def tasks_listed(self, partition_id: str, tasks: list[str], fresh: bool) -> list[str]:
-        """Return the partition's tasks as first registered, those of later registrations last."""
-        listed = [] if fresh else self._lists.get(partition_id, [])
-        self._lists[partition_id] = listed = [*listed, *(t for t in tasks if t not in listed)]
-        return listed
-
-    async def begins(self, partition_id: str) -> bool:
-        """Whether a registration of the partition would begin a new one."""
+    async def register(self, partition_id: str, tasks: list[str], group_size: int) -> Any:
         partition = self._index._partitions.get(partition_id)
-        return partition is None or (partition._ever_produced and not partition._rows)
+        fresh = partition is None or (partition._ever_produced and not partition._rows)
+        answer = await super().register(partition_id, tasks, group_size)
+        if not isinstance(answer, Refusal):
+            listed = [] if fresh else self._lists.get(partition_id, [])
+            self._lists[partition_id] = [*listed, *(t for t in tasks if t not in listed)]
+        return answer
+
+    async def tasks_listed(self, partition_id: str) -> list[str]:
+        """Return the partition's tasks as first registered, those of later registrations last."""
+        return self._lists[partition_id]
 
 
 @ray_mutant("CLAIM-03", evidence="claims", may_fail="CLAIM-02 REG-03 REG-08 STAT-01 LIFE-06")
@@ -193,9 +195,8 @@ class TasksNumberedByOwnList(ControllerClient):
         *rest: Any,
         **more: Any,
     ) -> None:
-        fresh = self._connection.call("begins", partition_id)
         super().register_partition(partition_id, fields, num_samples, consumer_tasks, *rest, **more)
-        listed = self._connection.call("tasks_listed", partition_id, consumer_tasks, fresh)
+        listed = self._connection.call("tasks_listed", partition_id)
         for own, place in zip(consumer_tasks, listed, strict=False):
             self._meant[partition_id, own] = place
 

@@ -126,8 +126,8 @@ def test_a_clear_of_everything_drops_the_tags_that_others_stamped(
     expect_equal({i: got.get(i) for i in IDS}, due, "tags of rows put after a clear of None")
 
 
-#: Tags of two processes, of one type each, or texts of one length.
-TYPES_BY_WRITER = {
+#: The value of one tag at either writer.
+TAGS_BY_WRITER = {
     "texts": ("stop", "abort"),
     "long_texts": ("a source of problems " * 3, "a source of programs " * 3),
     "int_and_float": (1, 1.0),
@@ -139,8 +139,8 @@ TYPES_BY_WRITER = {
 
 
 @requirement("TAG-01")
-@pytest.mark.parametrize("values", TYPES_BY_WRITER.values(), ids=TYPES_BY_WRITER)
-def test_tags_of_two_writers_keep_the_type_of_each(
+@pytest.mark.parametrize("values", TAGS_BY_WRITER.values(), ids=TAGS_BY_WRITER)
+def test_tags_of_two_writers_keep_value_and_type(
     part: PartitionUnderTest, actors: Actors, values: tuple[object, object]
 ) -> None:
     """Planes may join two writers' columns of two types, or number the texts of both alike."""

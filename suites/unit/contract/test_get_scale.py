@@ -95,7 +95,7 @@ def test_rows_of_very_many_puts_are_read_at_once(
 
 
 #: Calls that change nothing.
-FRUITLESS: dict[str, Call] = {
+IDLE: dict[str, Call] = {
     "reads": lambda part: part.get(IDS, "x"),
     "reads_by_meta": lambda part: part.get_data(KVBatchMeta(part.id, None, IDS[:1], ["x"])),
     "claims_of_nothing": lambda part: part.claim("train", ["y"]),
@@ -107,6 +107,6 @@ FRUITLESS: dict[str, Call] = {
 
 
 @requirement("GET-08", leans_on=("CLAIM-04", "PUT-18", "CLEAR-02"), scattered=False)
-@pytest.mark.parametrize("kind", FRUITLESS)
-def test_very_many_calls_that_change_nothing_do_so(part: PartitionUnderTest, kind: str) -> None:
-    check_many(part, FRUITLESS[kind])
+@pytest.mark.parametrize("kind", IDLE)
+def test_very_many_idle_calls_change_nothing(part: PartitionUnderTest, kind: str) -> None:
+    check_many(part, IDLE[kind])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rlconform.certify.assertions.expect import (
+    ContractViolation,
     expect,
     expect_equal,
     expect_objects,
@@ -20,7 +21,10 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
 )
-from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
+from rlconform.certify.scenarios.refusable_objects import (
+    put_or_leave_nothing,
+    put_other_types_or_leave_nothing,
+)
 from rlconform.contract import KVBatchMeta, Target
 from rlconform.wire import object_array, object_rows
 
@@ -154,14 +158,17 @@ def test_equal_large_values_in_objects_are_each_rows_own(
     part: PartitionUnderTest, make: Callable[[], Any]
 ) -> None:
     """Planes that send equal values once often give all rows of a read the same one."""
-    logs = [[{"role": "user", "image": make()}] for _ in IDS]
-    try:
-        part.put(IDS, log=object_array(logs))
-    except TypeError:  # PUT-21 and PUT-28: whether it may be refused
+
+    def logs() -> list[Any]:
+        return [[{"role": "user", "image": make()}] for _ in IDS]
+
+    if not put_other_types_or_leave_nothing(part, IDS, log=object_array(logs())):
         return
-    before = object_rows(part.get(IDS, "log").get("log"), len(IDS))
-    before[0][0]["image"][0] = 7
-    for index, other in enumerate(before[1:], 1):
-        same = same_object(other, logs[index])
-        expect(same, f"row {index} as before a change of row 0", repr(other))
-    expect_objects(part.get(IDS, "log"), "log", [[{"role": "user", "image": make()}] for _ in IDS])
+    first, *others = object_rows(part.get(IDS, "log").get("log"), len(IDS))
+    try:
+        first[0]["image"][0] = 7
+    except (ValueError, RuntimeError) as error:
+        raise ContractViolation("an object that is its reader's own", str(error)) from error
+    for index, (other, due) in enumerate(zip(others, logs()[1:], strict=True), 1):
+        expect(same_object(other, due), f"row {index} as before a change of row 0", repr(other))
+    expect_objects(part.get(IDS, "log"), "log", logs())

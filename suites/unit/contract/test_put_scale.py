@@ -15,7 +15,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
-from rlconform.certify.scenarios.repeated_calls import MANY, SHARE
+from rlconform.certify.scenarios.repeated_calls import MANY, TIME_SHARE
 from rlconform.contract import KVBatchMeta
 from rlconform.wire import stack_or_nest
 
@@ -111,7 +111,7 @@ def test_a_row_that_is_put_very_often_has_its_newest_values(part: PartitionUnder
     """Planes that number the versions of a value may run out of numbers."""
     tags = [{"v": n} for n, _ in enumerate(IDS)]
     part.put_labeled(IDS, tags=tags)
-    for n in part.rounds(MANY, SHARE):
+    for n in part.rounds(MANY, TIME_SHARE):
         part.put(IDS[2:], [{"v": 2, "round": n}], w=torch.tensor([n]))
         part.expect_rows(IDS[2:], w=[torch.tensor(n)])
     part.expect_labeled(IDS)
