@@ -30,14 +30,18 @@ def few_objects_to_collect() -> Iterator[None]:
     """Leave the objects that there are to no garbage collection inside of the block.
 
     ``plane_bytes`` collects garbage at each look, and the test process has hundreds of thousands of
-    objects: a look costs a third of a second with them, and some milliseconds without.
+    objects: a look costs a third of a second with them, and some milliseconds without. In a process
+    that ``preload`` has spared its modules they stay left out: ``gc.unfreeze`` would give back the
+    modules too, and each later collection stop a call of the plane for as long.
     """
+    spared = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not spared:
+            gc.unfreeze()
 
 
 def settled_growth(before: int, limit: int, settle_s: float) -> int:
