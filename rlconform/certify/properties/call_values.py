@@ -72,5 +72,6 @@ def tag_value(key: str, sample_id: str, row: int, version: int) -> Any:
 
 
 def same_tags(got: Any, expected: Any) -> bool:
-    """Compare tag values with their types."""
-    return type(got) is type(expected) and got == expected
+    """Compare tag values with their types; NaN is the same as NaN."""
+    both_nan = got != got and expected != expected  # noqa: PLR0124
+    return type(got) is type(expected) and (both_nan or got == expected)

@@ -107,7 +107,7 @@ class PropertyRunner:
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and no example failed
         self._client = client
-        self._seed, self._stream, self._effort = seed, stream, effort
+        self._seed, self._stream, self.effort = seed, stream, effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
         self._search_began = math.inf  # set by the first example
@@ -167,13 +167,23 @@ class PropertyRunner:
         """Return a report of the error and the calls that led to it."""
         return FailureReport.of(error, self._client.recording)
 
+    @property
+    def plane_seconds(self) -> float:
+        """Seconds of the plane's own calls so far."""
+        return self._client.recording.plane_seconds
+
+    @property
+    def stream_seed(self) -> str:
+        """What seeds the examples: the seed of the run, and the check's name."""
+        return f"{self._seed} {self._stream}"
+
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function or state machine with its examples seeded."""
-        return seeded(f"{self._seed} {self._stream}")(function)
+        return seeded(self.stream_seed)(function)
 
     def with_effort(self, usual: settings) -> settings:
         """Return the settings with the effort's share of the examples."""
-        return settings(usual, max_examples=max(1, round(usual.max_examples * self._effort)))
+        return settings(usual, max_examples=max(1, round(usual.max_examples * self.effort)))
 
     def run(self, search: Callable[[], None]) -> None:
         """Run the examples of ``search``; raise ``FailedExample`` if the plane failed on one."""

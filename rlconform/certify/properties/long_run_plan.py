@@ -1,0 +1,140 @@
+"""``RunPlan``: what one long run is made of, and ``LONG_RUNS``: what the runs of a check judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from rlconform.certify.properties.near_objects import NearObjects
+from rlconform.certify.properties.near_values import KINDS, FieldKind, NearRows
+from rlconform.certify.properties.runner import PropertyRunner
+from rlconform.contract import Tags
+from rlconform.contract.fields import INPUT_LENGTHS
+
+TASKS = ("train", "prev_lp", "prev", "train_2")
+#: The object column.
+LOG = "log"
+#: Keys of tags; one is the name of a field.
+KEYS = ("v", "note", "x", INPUT_LENGTHS)
+#: Tensor fields of a run.
+FIELDS = ("x", "y", "z", "u", "w")
+#: Rows of a batch.
+SIZES = (1, 1, 1, 2, 2, 3, 4, 8, 17, 33)
+#: Claims of a run that wait for rows that never come, and that wait for rows put meanwhile.
+MOST_WAITS = 6
+
+Judged = Literal["rows", "objects", "tags", "claims", "status", "refusals"]
+ALL: frozenset[Judged] = frozenset({"rows", "objects", "tags", "claims", "status", "refusals"})
+
+
+@dataclass(frozen=True)
+class LongRunProfile:
+    """What the runs of a requirement judge, and which calls they make more often than others.
+
+    ``refuses``: with calls that a plane must or may refuse. ``spoils``: the run changes what it
+    gave to calls and got from them.
+    """
+
+    judged: frozenset[Judged]
+    often: tuple[str, ...] = ()
+    refuses: bool = False
+    spoils: bool = False
+
+
+LONG_RUNS = {
+    "PUT-13": LongRunProfile(frozenset({"rows"}), ("put_more", "overwrite_all", "read")),
+    "PUT-21": LongRunProfile(frozenset({"objects"}), ("put_more", "read", "read_again")),
+    "TAG-01": LongRunProfile(frozenset({"tags"}), ("tag", "claim")),
+    "CLAIM-02": LongRunProfile(frozenset({"claims"}), ("claim", "wait", "time_out", "clear")),
+    "STAT-01": LongRunProfile(frozenset({"status"}), ("status", "drain", "tag", "clear")),
+    "PUT-16": LongRunProfile(ALL, ("refuse", "claim", "status"), refuses=True),
+    "GET-13": LongRunProfile(ALL, ("read", "fetch", "claim"), spoils=True),
+}
+
+#: Calls of a run; each is a method of ``LongRunPartition``.
+CALLS = (
+    "put_new", "put_more", "put_again", "overwrite_all", "tag", "clear",
+    "claim", "wait", "time_out", "drain", "read", "read_again", "fetch", "status",
+)  # fmt: skip
+
+
+class RunPlan:
+    """The values, ids and weights of one run, all drawn from ``rng``.
+
+    Attributes:
+        over: Whether the run may make no further step: the model can't follow the plane.
+    """
+
+    def __init__(self, profile: LongRunProfile, rng: Random, runner: PropertyRunner) -> None:
+        self.profile, self.rng, self.runner = profile, rng, runner
+        self.rows, self.objects = NearRows(rng), NearObjects(rng)
+        self.has_objects = not runner.refuses_objects
+        self.kinds = dict(zip(FIELDS, rng.sample(KINDS, len(FIELDS)), strict=True))
+        self.over = False
+        self.waits = 0
+        self._weights = self._draw_weights()
+        self._scale = rng.choice((1, 1, 10, 60))
+        self._stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", "é "))
+        self._ids = 0
+
+    def _draw_weights(self) -> dict[str, int]:
+        """Draw how often each call is made: a run without some calls finds what these hide."""
+        weights = {call: self.rng.choice((0, 1, 3, 8)) for call in CALLS}
+        weights |= dict.fromkeys(self.profile.often, 5)
+        for needed in ("put_new", "claim", "clear", "read"):
+            weights[needed] = max(2, weights[needed])
+        weights["drain"] = min(2, weights["drain"])
+        if self.profile.refuses:
+            weights["refuse"] = 8
+        return weights
+
+    def judges(self, *kinds: Judged) -> bool:
+        """Whether the run judges any of these."""
+        return not self.profile.judged.isdisjoint(kinds)
+
+    def next_call(self) -> str:
+        """Draw the name of a call."""
+        return self.rng.choices(list(self._weights), list(self._weights.values()))[0]
+
+    def new_id(self) -> str:
+        """Return an id that is new, or now and then one of forty that come again."""
+        if self.rng.random() < 0.2:
+            return f"{self._stem}{self.rng.randrange(40)}"
+        self._ids += 1
+        return f"{self._stem}{self._ids}"
+
+    def size(self) -> int:
+        """Draw how many rows a put of new rows has; a few runs have a few large puts."""
+        return self.rng.choice(SIZES) * (self._scale if self.rng.random() < 0.05 else 1)
+
+    def some(self, rows: Sequence[str]) -> list[str]:
+        """Draw some of the rows, in their order, in the reverse order or in any."""
+        if not rows:
+            return []
+        size = min(len(rows), self.rng.choice(SIZES))
+        if self.rng.random() < 0.7:
+            return self.rng.sample(rows, size)
+        at = self.rng.randrange(len(rows))
+        return list(rows[at : at + size])[:: self.rng.choice((1, -1))]
+
+    def fields(self) -> list[str]:
+        """Draw some of the fields, in any order."""
+        names = [*self.kinds, *([LOG] if self.has_objects else [])]
+        return self.rng.sample(names, self.rng.randint(1, len(names)))
+
+    def tags(self) -> Tags:
+        """Draw the tags of a row."""
+        keys = self.rng.sample(KEYS, self.rng.choice((0, 1, 1, 2, len(KEYS))))
+        lengths = (0, 1, 7, 255, 256, 65536)
+        return {
+            key: self.rng.choice(lengths) if key == INPUT_LENGTHS else self.objects.tag()
+            for key in keys
+        }
+
+    def values(self, name: str, kind: FieldKind, earlier: Sequence[list[Any]]) -> Sequence[Any]:
+        """Draw a value of the field for each row in ``earlier``, its former values."""
+        if name == LOG:
+            return self.objects.objects(len(earlier))
+        return self.rows.draw(name, kind, earlier)

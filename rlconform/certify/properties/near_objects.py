@@ -1,0 +1,152 @@
+"""``NearObjects`` draws objects and tags, many of which differ by little from earlier ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlconform.certify.properties.near_values import EXACT, KEPT, NEW
+
+#: Values of objects and tags: some are equal for ``==``, some have the same text or length.
+SCALARS: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2, 1.0, 0.0, 0.1, 1e300, math.inf, math.nan,
+    2**31, 2**31 - 1, 2**53 + 1, -(2**63), "", "0", "1", "1.0", "None", "True", "nan", "a", "b",
+    "a\x00", "\x00", "é", "e\u0301", "a" * 100, "a" * 99 + "b", "b" + "a" * 99, "null", "[]",
+)  # fmt: skip
+#: Keys of dicts.
+_KEYS = ("role", "content", "turns", "é", "")
+#: Lengths of long texts.
+_LONG = (31, 255, 256, 1000, 5000)
+#: Levels of lists and dicts in an object.
+_DEPTH = 3
+
+
+@dataclass
+class NearObjects:
+    """Draws objects and tags from ``rng``, which each step of a run sets anew."""
+
+    rng: Random
+    _objects: list[Any] = field(default_factory=list)
+    _tags: list[Any] = field(default_factory=list)
+
+    def objects(self, n: int) -> list[Any]:
+        """Return ``n`` objects of the types that the capability ``objects`` names.
+
+        Now and then all are texts, or all numbers: a plane may store such a column otherwise.
+        """
+        if self.rng.random() < 0.3:
+            kind = self.rng.choice((str, int, float))
+            alike = [value for value in (*SCALARS, "x" * 300) if type(value) is kind]
+            return self.rng.choices(alike, k=n)
+        made = [self._near(self._objects, self._new) for _ in range(n)]
+        self._objects += deepcopy(made[: KEPT // 2])
+        del self._objects[:-KEPT]
+        return made
+
+    def other_objects(self, n: int) -> list[Any]:
+        """Return ``n`` objects of which some, or all, have parts of other types."""
+        if self.rng.random() < 0.3:
+            make = self.rng.choice(_OTHERS)
+            return [make(self.rng.randrange(3)) for _ in range(n)]
+        made = self.objects(n)
+        for at in self.rng.sample(range(n), (n + 1) // 2):
+            other = self.rng.choice(_OTHERS)(self.rng.randrange(3))
+            made[at] = self.rng.choice((other, [other], {"turns": [other, made[at]]}))
+        return made
+
+    def tag(self) -> Any:
+        """Return the value of a tag."""
+        made = self._near(self._tags, self._scalar)
+        made = made if made is None or isinstance(made, bool | int | float | str) else ""
+        self._tags.append(made)
+        del self._tags[:-KEPT]
+        return made
+
+    def _near(self, kept: Sequence[Any], new: Callable[[], Any]) -> Any:
+        if not kept or self.rng.random() < NEW:
+            return new()
+        one = deepcopy(self.rng.choice(kept))
+        return one if self.rng.random() < EXACT else self._changed(one)
+
+    def _scalar(self) -> Any:
+        match self.rng.randrange(10):
+            case 0 | 1:
+                return self.rng.getrandbits(self.rng.choice((8, 31, 63)))
+            case 2:
+                return "x" * self.rng.choice(_LONG) + self.rng.choice("abc")
+            case _:
+                return self.rng.choice(SCALARS)
+
+    def _new(self, depth: int = 0) -> Any:
+        n = self.rng.choice((0, 1, 1, 2, 3))
+        match self.rng.randrange(2 if depth == _DEPTH else 5):
+            case 0 | 1:
+                return self._scalar()
+            case 2:
+                return {self.rng.choice(_KEYS): self._new(depth + 1) for _ in range(n)}
+            case _:
+                return [self._new(depth + 1) for _ in range(n)]
+
+    def _changed(self, value: Any) -> Any:
+        """Return the value with one part replaced by one that is like it."""
+        if isinstance(value, dict) and value:
+            name = self.rng.choice(list(value))
+            renamed = self.rng.random() < 0.2
+            value["more" if renamed else name] = self._changed(value.pop(name))
+        elif isinstance(value, list) and value:
+            self._change_list(value)
+        else:
+            like = self.rng.random() < 0.8
+            return self.rng.choice(_alike(value)) if like else self._scalar()
+        return value
+
+    def _change_list(self, value: list[Any]) -> None:
+        at = self.rng.randrange(len(value))
+        match self.rng.randrange(5):
+            case 0:
+                value.append(deepcopy(value[at]))
+            case 1:
+                value.reverse()
+            case 2:
+                del value[at]
+            case _:
+                value[at] = self._changed(value[at])
+
+
+def _alike(value: Any) -> list[Any]:
+    """Return values that a careless plane takes for ``value``."""
+    match value:
+        case bool():
+            return [int(value), float(value), str(value), not value]
+        case int():
+            return [value + 1, value ^ 1, str(value), bool(value), float(value)]
+        case float():
+            whole = [int(value)] if math.isfinite(value) else []
+            return [str(value), value + 1.0, 0.1 + 0.2, 0.3, *whole]
+        case str():
+            return [f"{value} ", value[:-1], f"{value}\x00", value[::-1], value.upper(), [value]]
+        case None:
+            return ["None", "", 0, False, []]
+        case _:  # an empty list or dict
+            return [None, [], {}, [None], {"": None}]
+
+
+#: Makers of values of other types, which a plane may refuse.
+_OTHERS: tuple[Callable[[int], Any], ...] = (
+    lambda n: (n, "a"),
+    lambda n: {n, "a"},
+    lambda n: b"a\x00" * n,
+    np.float32,
+    np.int64,
+    lambda n: np.arange(n + 1),
+    lambda n: torch.arange(n + 1),
+    lambda n: torch.tensor(float(n)),
+    lambda n: {n: "a", str(n): "b"},
+)

@@ -1,0 +1,70 @@
+"""Long runs of random calls are compared with a reference model, with one profile per requirement.
+
+``long_run_plan`` defines what the runs of each profile judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.properties.long_run import check_long_runs
+from rlconform.certify.properties.runner import property_runner
+
+#: Each call of a run may be made by another process.
+long_runs = partial(requirement, roles=False)
+
+
+@pytest.fixture
+def check_runs(request: pytest.FixtureRequest) -> Callable[[], None]:
+    """Return a function that makes the long runs of the requirement in the check's mark."""
+
+    def run() -> None:
+        with property_runner(request) as runner:
+            check_long_runs(request, runner)
+
+    return run
+
+
+@long_runs("PUT-13", leans_on=("PUT-01", "PUT-05", "PUT-11", "GET-01"))
+def test_long_runs_read_the_newest_values(check_runs: Callable[[], None]) -> None:
+    check_runs()
+
+
+@long_runs("PUT-21", leans_on=("PUT-13", "PUT-27", "PUT-28"))
+def test_long_runs_read_the_objects_that_were_put(check_runs: Callable[[], None]) -> None:
+    check_runs()
+
+
+@long_runs("TAG-01", leans_on=("TAG-02", "TAG-05", "TAG-06"))
+def test_long_runs_claim_rows_with_their_tags(check_runs: Callable[[], None]) -> None:
+    check_runs()
+
+
+@long_runs("CLAIM-02", leans_on=("CLAIM-01", "CLAIM-05", "CLAIM-06", "CLAIM-08"))
+def test_long_runs_give_each_row_to_each_task_once(check_runs: Callable[[], None]) -> None:
+    check_runs()
+
+
+@long_runs("STAT-01", leans_on=("CLAIM-02", "STAT-05"))
+def test_the_status_is_right_all_through_long_runs(check_runs: Callable[[], None]) -> None:
+    check_runs()
+
+
+@long_runs("PUT-16", leans_on=("PUT-13", "PUT-15", "PUT-21", "TAG-01", "CLAIM-02", "STAT-01"))
+def test_calls_that_raise_change_nothing_in_long_runs(check_runs: Callable[[], None]) -> None:
+    check_runs()
+
+
+@long_runs(
+    "GET-13",
+    changes_results=True,
+    leans_on=("PUT-09", "PUT-13", "PUT-21", "PUT-27", "TAG-01", "CLAIM-02", "STAT-01"),
+)
+def test_what_callers_change_of_their_own_changes_nothing_in_long_runs(
+    check_runs: Callable[[], None],
+) -> None:
+    check_runs()
