@@ -5,7 +5,7 @@
 
 Some defects need many calls, or two unlike calls on the same rows; short sequences miss them. Each
 step has a random generator of its own, so without a step the others make nearly the same calls:
-``check_long_runs`` leaves out steps of a run that fails as long as it still fails.
+``run_long_runs`` leaves out steps of a run that fails as long as it still fails.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-import pytest
-
 from rlconform.certify.assertions.expect import FewerExamples
 from rlconform.certify.properties.long_run_partition import LongRunPartition
-from rlconform.certify.properties.long_run_plan import LONG_RUNS, LongRunProfile, RunPlan
-from rlconform.certify.properties.runner import PLANE_S, PropertyRunner
+from rlconform.certify.properties.long_run_plan import LongRunProfile, RunPlan
+from rlconform.certify.properties.runner import PropertyRunner
 
 #: Steps of a run; runs of a check.
 STEPS = 300
@@ -45,7 +43,7 @@ class LongRun:
         began = self._runner.plane_seconds
         for made, number in enumerate(steps):
             self._runner.check_time()
-            if self._runner.plane_seconds - began > PLANE_S:
+            if self._runner.is_slow(began):
                 text = f"time for {made} of {len(steps)} calls of a run only"
                 warnings.warn(text, FewerExamples, stacklevel=2)
                 break
@@ -61,9 +59,8 @@ class LongRun:
         getattr(partition, self._plan.next_call())()
 
 
-def check_long_runs(request: pytest.FixtureRequest, runner: PropertyRunner) -> None:
-    """Make the runs of the check's requirement; make the steps of a failing run fewer."""
-    profile = LONG_RUNS[request.node.get_closest_marker("requirement").args[0]]
+def run_long_runs(runner: PropertyRunner, profile: LongRunProfile) -> None:
+    """Make the runs of a profile on the plane; leave out steps of a run that fails."""
 
     def fails(seed: str, steps: Sequence[int]) -> bool:
         runner.begin()

@@ -50,7 +50,7 @@ class LongRunPartition:
         self._register()
 
     def _register(self) -> None:
-        self._part.register([*self._kinds, LOG], TASKS)
+        self._part.register(self._plan.declared, TASKS)
 
     # -- writes ----------------------------------------------------------------------------------
 

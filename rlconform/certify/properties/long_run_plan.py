@@ -64,6 +64,7 @@ class RunPlan:
     """The values, ids and weights of one run, all drawn from ``rng``.
 
     Attributes:
+        declared: The fields that are registered; a put may bring others.
         over: Whether the run may make no further step: the model can't follow the plane.
     """
 
@@ -72,6 +73,7 @@ class RunPlan:
         self.rows, self.objects = NearRows(rng), NearObjects(rng)
         self.has_objects = not runner.refuses_objects
         self.kinds = dict(zip(FIELDS, rng.sample(KINDS, len(FIELDS)), strict=True))
+        self.declared = [*FIELDS[: rng.choice((2, len(FIELDS)))], LOG]
         self.over = False
         self.waits = 0
         self._weights = self._draw_weights()
@@ -88,6 +90,8 @@ class RunPlan:
         weights["drain"] = min(2, weights["drain"])
         if self.profile.refuses:
             weights["refuse"] = 8
+        if self.runner.several_processes:  # a process that waits can't be replaced by another
+            weights["wait"] = 0
         return weights
 
     def judges(self, *kinds: Judged) -> bool:

@@ -101,9 +101,11 @@ class PropertyRunner:
         stream: str = "",
         effort: float = 1.0,
         refuses_objects: bool = False,
+        several_processes: bool = False,
     ) -> None:
         self.timeouts = timeouts
         self.refuses_objects = refuses_objects  # as the target declares
+        self.several_processes = several_processes  # whether they make the calls, one at a time
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and no example failed
         self._client = client
@@ -172,6 +174,10 @@ class PropertyRunner:
         """Seconds of the plane's own calls so far."""
         return self._client.recording.plane_seconds
 
+    def is_slow(self, began: float) -> bool:
+        """Whether the plane's calls took too long since ``plane_seconds`` was ``began``."""
+        return self.plane_seconds - began > PLANE_S
+
     @property
     def stream_seed(self) -> str:
         """What seeds the examples: the seed of the run, and the check's name."""
@@ -238,7 +244,8 @@ SCATTERED_SHARE = 0.3
 @contextmanager
 def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
     """Yield a check's runner; keep a failing example's calls as evidence and for the reproducer."""
-    share = SCATTERED_SHARE if is_scattered(request.node) else 1.0
+    scattered = is_scattered(request.node)
+    share = SCATTERED_SHARE if scattered else 1.0
     runner = PropertyRunner(
         request.getfixturevalue("client"),
         request.getfixturevalue("target").timeouts,
@@ -246,6 +253,7 @@ def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
         check_id(request.node),
         request.config.getoption("--rlconform-effort", 1.0) * share,
         request.getfixturevalue("target").declares("objects") is False,
+        scattered,
     )
     try:
         yield runner

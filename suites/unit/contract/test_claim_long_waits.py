@@ -1,4 +1,4 @@
-"""CLAIM-06: what has waited for seconds is still as it was, and claims are woken as soon as others.
+"""CLAIM-05, CLAIM-06: long waits end as short ones do, and what has waited is as it was.
 
     check    claim ──▶ waits for all of 6 s
              claim, claim, claim, ... ──▶ each waits for a part of the time
@@ -10,6 +10,8 @@ All that needs time is checked beside one wait.
 from __future__ import annotations
 
 import time
+
+import pytest
 
 from rlconform.certify.assertions.expect import expect, expect_equal, leaning_on
 from rlconform.certify.plugin.markers import requirement
@@ -55,6 +57,25 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
         _expect_woken(beside, part)
     part.put_labeled(IDS[1:2])
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")
+
+
+#: Seconds that do not fit 32 bits as microseconds, as milliseconds or as jiffies of 10 ms.
+HOURS_S = [3_600.0, 86_400.0, 30 * 86_400.0, 366 * 86_400.0]
+
+
+@requirement("CLAIM-05", leans_on=("CLAIM-06",))
+@pytest.mark.parametrize("timeout_s", HOURS_S, ids=str)
+def test_a_claim_that_may_wait_for_hours_waits(part: PartitionUnderTest, timeout_s: float) -> None:
+    """Planes that count a deadline in a narrow integer end such a claim at once."""
+    part.put_labeled(IDS[:1])
+    waiting = BackgroundCall(
+        lambda: part.claim(batch_size=2, blocking=True, timeout_s=timeout_s), "the blocked claim"
+    )
+    ended = _ended(waiting, part.timeouts.quiet)
+    expect(not ended, f"a claim with {timeout_s:g} s to wait", "an end at once")
+    part.put_labeled(IDS[1:])
+    claimed = waiting.result(part.timeouts.settle + part.call_s)
+    expect_ids(claimed, IDS, "rows of the claim that may wait for hours")
 
 
 def _start_claim(part: PartitionUnderTest) -> BackgroundCall:

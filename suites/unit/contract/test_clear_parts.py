@@ -91,6 +91,40 @@ def test_the_few_rows_that_are_left_keep_values_without_elements(
     expect_ids(claimed, kept, "rows that are left")
 
 
+@requirement("CLEAR-01", leans_on=("PUT-17", "TAG-02", "CLAIM-04"))
+@left_rows
+@pytest.mark.parametrize("field", ["", "y"], ids=["tags_only", "one_field"])
+def test_unfinished_rows_stay_when_all_finished_ones_are_cleared(
+    new_partition: Callable[..., PartitionUnderTest], left: list[int], field: str
+) -> None:
+    """Planes that move the finished rows of a unit may drop a row that has only tags, or a field.
+
+    Two steps are cleared: more rows than are left, and more than a small page.
+    """
+    part = new_partition(fields=["x", "y"], tasks=TASKS, num_samples=ROWS)
+    kept = [f"later_{n}" for n in left]
+    tags = [{"number": n} for n in left]
+    part.put_labeled(IDS, "x", "y")
+    if field:
+        part.put_labeled(kept, field, tags=tags)
+    else:
+        part.put(kept, tags)
+    more = [f"more_{i}" for i in IDS]
+    part.put_labeled(more, "x", "y")
+    for step in (IDS, more):
+        part.claim("train", batch_size=ROWS)
+        part.clear(step)
+    if field:
+        part.expect_labeled(kept, field)
+    part.put_labeled(kept, "x")
+    for task in TASKS:
+        claimed = part.claim(task, ["x"], batch_size=len(kept))
+        expect_ids(claimed, kept, "rows that were finished later")
+        due = dict(zip(kept, tags, strict=True))
+        expect_equal(tags_by_id(claimed), due, "tags of rows that were finished later")
+    part.expect_labeled(kept, "x")
+
+
 @requirement("CLEAR-03", leans_on=("PUT-17",))
 @pytest.mark.parametrize("bare", [[0], [70], list(range(0, 200, 50))], ids=str)
 def test_everything_is_dropped_though_some_rows_have_tags_only(

@@ -95,6 +95,18 @@ def test_values_that_cancel_come_back(part: PartitionUnderTest, dtype: torch.dty
     part.expect_rows(IDS, x=list(rows))
 
 
+@requirement("PUT-01", scattered=False)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_rare_values_among_zeros_come_back(part: PartitionUnderTest, dtype: torch.dtype) -> None:
+    """Planes that store only what is not zero compare with ``!= 0``, for which -0.0 is zero."""
+    zeros = torch.zeros(3, 2048, dtype=dtype)
+    zeros[0, ::97] = -0.0
+    zeros[1, 5:1900:331] = torch.tensor([-0.0, 1.0, -0.0, 1e-38, float("nan"), -1.0], dtype=dtype)
+    for column in (zeros, -zeros, zeros.flip(0)):
+        part.put(IDS, x=column)
+        part.expect_rows(IDS, x=list(column))
+
+
 #: Rows of a large step, and the values of a late row that a smaller type does not hold, by dtype.
 MANY = 1500
 LATE_VALUES: dict[torch.dtype, list[float]] = {

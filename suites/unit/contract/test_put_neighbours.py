@@ -80,6 +80,26 @@ def test_the_rows_beside_an_overwritten_one_stay(
     part.expect_rows(IDS, x=[rows[0], *more, *rows[3:]])
 
 
+#: Dtypes of which a plane may store several rows in one word, and the shapes of such rows.
+NARROW = [torch.bool, torch.uint8, torch.int8, torch.float16, torch.bfloat16, torch.int32]
+
+
+@requirement("PUT-13", leans_on=("PUT-03",))
+@pytest.mark.parametrize("shape", [(), (1,), (3,)], ids=str)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_a_put_of_some_rows_leaves_the_rows_beside_them(
+    part: PartitionUnderTest, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    """A plane that packs the flags of eight rows into a byte must not write a whole byte."""
+    ids = [f"u{n}" for n in range(40)]
+    column = torch.ones(40, *shape, dtype=dtype)
+    part.put(ids, x=column)
+    for some in (slice(8, 12), slice(21, 22), slice(3, 37, 11)):
+        column[some] = 0
+        part.put(ids[some], x=column[some])
+        part.expect_rows(ids, x=list(column))
+
+
 @requirement("PUT-07")
 @pytest.mark.parametrize("trailing", [(1,), (1, 1), (2, 1)], ids=str)
 def test_dimensions_of_width_one_stay_whatever_the_lengths(

@@ -51,6 +51,13 @@ COLUMNS: dict[str, list[Any]] = {
     "numbers_as_keys": [{1: "a"}, {151643: -0.25, -1: {0: []}}, [{7: None}]],
     "lists_of_bools": [[True, False], [], [False, True, True]],
     "bools_beside_numbers": [[True, 1, 1.0], [0, False], [0.0]],
+    "texts_that_end_in_zero": ["a\x00", "\x00", "b\x00\x00"],
+    "texts_that_end_in_space": ["a ", " ", "b\n"],
+    "whole_numbers": [0, 2**63 - 1, -(2**63)],
+    "whole_and_broken_numbers": [1, 2.0, 0.5],
+    "numbers_and_none": [1, None, 3],
+    "lists_of_one_length": [[1, 2], [3, 4], [5, 6]],
+    "lists_of_numbers": [[1, 2.0], [3.5, 4], [True, 0]],
     "large_numbers": [2**63 - 1, {"seed": -(2**63)}, [2**53 + 1]],
     "long_texts": ["a" * 70_000, {"content": "ü" * 70_000}, ["", "b" * 70_000]],
     "texts_that_collate": ["Answer", "answer", "answer "],
@@ -314,6 +321,31 @@ class Role(StrEnum):
     """A role of a message: an enum member that equals its text but is not a plain string."""
 
     USER = "user"
+
+
+#: Columns of one type each, for which a plane may have another form.
+OTHER_ALIKE: dict[str, list[Any]] = {
+    "bytes_that_end_in_zero": [b"a\x00", b"\x00", b"ab\x00\x00"],
+    "numpy_scalars": [np.float32(0.1), np.float32(2), np.float32(-0.0)],
+    "numpy_integers": [np.int64(2**53 + 1), np.int64(0), np.int64(-1)],
+    "arrays": [np.arange(2), np.arange(2, 4), np.arange(4, 6)],
+    "arrays_of_numbers": [np.zeros(2, np.float32), np.ones(2, np.int8), np.ones(2, np.bool_)],
+    "tuples": [(1, 2), (3, 4), (5, 6)],
+    "tuples_beside_lists": [(1, 2), [1, 2], (1.0, 2)],
+    "sets": [{1, 2}, {3}, set()],
+    "floats": [0.0, -0.0, float("nan")],
+    "huge_numbers": [2**64, -(2**70), 2**63],
+}
+
+
+@requirement("PUT-28")
+@pytest.mark.parametrize("values", OTHER_ALIKE.values(), ids=OTHER_ALIKE)
+def test_a_column_of_one_other_type_is_exact_or_refused(
+    part: PartitionUnderTest, values: list[Any]
+) -> None:
+    if put_other_types_or_leave_nothing(part, IDS, log=object_array(values)):
+        expect_objects(part.get(IDS, "log"), "log", values)
+        expect_objects(part.get(IDS[::-1], "log"), "log", values[::-1])
 
 
 @requirement("PUT-28")

@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.properties.long_run import check_long_runs
+from rlconform.certify.properties.long_run import run_long_runs
+from rlconform.certify.properties.long_run_plan import LONG_RUNS
 from rlconform.certify.properties.runner import property_runner
 
 #: Each call of a run may be made by another process.
@@ -21,10 +22,11 @@ long_runs = partial(requirement, roles=False)
 @pytest.fixture
 def check_runs(request: pytest.FixtureRequest) -> Callable[[], None]:
     """Return a function that makes the long runs of the requirement in the check's mark."""
+    mark = request.node.get_closest_marker("requirement")
 
     def run() -> None:
         with property_runner(request) as runner:
-            check_long_runs(request, runner)
+            run_long_runs(runner, LONG_RUNS[mark.args[0]])
 
     return run
 
