@@ -63,7 +63,9 @@ def _roles() -> list[Policy]:
 #: Every policy; a check runs under one of them, which its id and the seed decide.
 POLICIES: Sequence[Policy] = [*_roles(), *[Policy("every call by a random process", None)] * 4]
 #: The policy of checks that make many random calls, one at a time.
-RENEWING = Policy("every call by a random process, which may attach anew", None, renews=True)
+RENEWING = Policy("calls by random processes, which may attach anew", None, renews=True)
+#: Kinds of calls, as ``Policy.places`` names them.
+KINDS = ("register", "put", "tag", "get", "claim", "status", "clear")
 
 #: One of so many calls by a random process is made by a client that attaches anew.
 CALLS_PER_ATTACH = 100
@@ -77,6 +79,17 @@ def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
     if not roles:
         return RENEWING
     return POLICIES[(zlib.crc32(check.encode()) + seed) % len(POLICIES)]
+
+
+def random_policy(rng: random.Random) -> Policy:
+    """Return ``RENEWING``, or a policy with a random process for each kind of call.
+
+    What a process remembers of its own calls shows only if it makes the next call of that kind too.
+    """
+    if rng.random() < 0.5:
+        return RENEWING
+    places = {kind: rng.randrange(1 + ATTACHED) for kind in KINDS}
+    return Policy(RENEWING.name, places, late=rng.choice((None, 1, 2)))
 
 
 def kind_of(method: str, kwargs: Mapping[str, Any]) -> str:
@@ -137,6 +150,10 @@ class ScatteringClient:
         self._last = threading.local()  # client: of this thread's last call
         for method in CLIENT_METHODS:
             setattr(self, method, self._scattered(method))
+
+    def follow(self, policy: Policy) -> None:
+        """Let this policy pick the processes of the next calls."""
+        self._policy, self._late = policy, policy.late
 
     @property
     def recording(self) -> Recording:

@@ -10,6 +10,7 @@ step has a random generator of its own, so without a step the others make nearly
 
 from __future__ import annotations
 
+import math
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from rlconform.certify.properties.runner import PropertyRunner
 #: Steps of a run; runs of a check.
 STEPS = 300
 RUNS = 3
+#: Seconds of the plane's calls after which a run makes no further step, and a check no further run.
+LONG_RUNS_S = 1.6
 
 
 class LongRun:
@@ -74,12 +77,13 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile) -> None:
         return False
 
     def search() -> None:
-        for number in range(max(1, round(RUNS * runner.effort))):
+        for number in range(math.ceil(RUNS * runner.effort)):
             seed, steps = f"{runner.stream_seed} {number}", list(range(STEPS))
             if fails(seed, steps):
                 fewer_steps(steps, partial(fails, seed))
                 return
 
+    runner.plane_s = max(runner.plane_s, LONG_RUNS_S)
     runner.run(search)
 
 

@@ -23,6 +23,7 @@ from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.properties.long_run_plan import LOG, MOST_WAITS, TASKS, RunPlan
 from rlconform.certify.properties.near_values import FieldKind
 from rlconform.certify.properties.reference_model import PartitionModel
+from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
@@ -90,9 +91,11 @@ class LongRunPartition:
         return self._plan.values(name, self._kinds.get(name, _NO_KIND), earlier)
 
     def _column(self, name: str, values: Sequence[Any]) -> Any:
-        """Return the column to put; now and then a view with other strides."""
+        """Return the column to put; now and then jagged rows of one length, or other strides."""
         if name == LOG:
             return object_array(deepcopy(values))
+        if self._kinds[name].width is None and self._plan.rng.random() < 0.5:
+            return jagged(values)
         column = stack_or_nest(values)
         if not column.is_nested and column.dim() > 1 and self._plan.rng.random() < 0.2:
             return column.transpose(0, 1).contiguous().transpose(0, 1)
@@ -222,6 +225,8 @@ class LongRunPartition:
             task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank
         )
         self._judge_claim(task, names, meta, ready, size if blocking else 0)
+        if rng.random() < 0.4:
+            self._fetch(self._claimed[-1])
 
     def wait(self) -> None:
         """Claim one row more than is ready in a thread, and put it."""
@@ -324,10 +329,12 @@ class LongRunPartition:
         """Read the rows of an earlier claim by its meta, in any order."""
         if self._claimed:
             meta = self._plan.rng.choice(self._claimed)
-            meta = meta.subset(self._plan.rng.sample(range(meta.size), meta.size))
-            names = list(meta.fields or ())
-            if meta.size and self._model.readable(meta.sample_ids, names) == "rows":
-                self._judge_rows(self._part.get_data(meta), meta.sample_ids, names)
+            self._fetch(meta.subset(self._plan.rng.sample(range(meta.size), meta.size)))
+
+    def _fetch(self, meta: KVBatchMeta) -> None:
+        names = list(meta.fields or ())
+        if meta.size and self._model.readable(meta.sample_ids, names) == "rows":
+            self._judge_rows(self._part.get_data(meta), meta.sample_ids, names)
 
     def _read(self, ids: list[str], names: list[str]) -> None:
         if self._plan.rng.random() < 0.3:

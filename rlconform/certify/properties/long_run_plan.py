@@ -90,7 +90,7 @@ class RunPlan:
         weights["drain"] = min(2, weights["drain"])
         if self.profile.refuses:
             weights["refuse"] = 8
-        if self.runner.several_processes:  # a process that waits can't be replaced by another
+        if self.runner.scatter(self.rng):  # a process that waits can't be replaced by another
             weights["wait"] = 0
         return weights
 

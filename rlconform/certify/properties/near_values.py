@@ -18,6 +18,8 @@ from torch import Tensor
 KEPT = 24
 #: How often the former values of the row itself are among them.
 OWN = 4
+#: Share of draws of a jagged field whose rows have one length.
+ALIKE = 0.15
 #: Shares of rows that are new, and of the others that are exact copies.
 NEW, EXACT = 0.4, 0.3
 #: Bytes that pads, masks and images are made of: 0, 1, -1, -100, and the ends of a byte.
@@ -86,6 +88,9 @@ class NearRows:
         A plane may take a value that a row had before for one that it has still.
         """
         kept = self._kept.setdefault(name, [])
+        if kind.width is None and self.rng.random() < ALIKE:
+            kind = replace(kind, width=self.rng.choice(_WIDTHS[1:]))
+            return [self._new(kind) for _ in earlier]
         rows = []
         for own in earlier:
             like = [row for row in (*kept, *(own[-3:] * OWN)) if row.dtype == kind.dtype]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import random
 import time
 import uuid
 import warnings
@@ -27,6 +28,7 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from rlconform.certify.assertions.expect import FewerExamples
+from rlconform.certify.isolation.scattering_client import ScatteringClient, random_policy
 from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, check_id, is_scattered
 from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.properties.hypothesis_isolation import (
@@ -101,11 +103,10 @@ class PropertyRunner:
         stream: str = "",
         effort: float = 1.0,
         refuses_objects: bool = False,
-        several_processes: bool = False,
     ) -> None:
         self.timeouts = timeouts
         self.refuses_objects = refuses_objects  # as the target declares
-        self.several_processes = several_processes  # whether they make the calls, one at a time
+        self.plane_s = PLANE_S  # of the plane's calls, after which no further example begins
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and no example failed
         self._client = client
@@ -129,7 +130,7 @@ class PropertyRunner:
             longest = self.timeouts.check / 3
             self._deadline = self._search_began + (min(SEARCH_S, longest) if enough else longest)
             spent = self._client.recording.plane_seconds - self._plane_began
-            if enough and spent > PLANE_S:
+            if enough and spent > self.plane_s:
                 raise OutOfTime
         self.check_time()
         self._clear_rows()
@@ -169,6 +170,14 @@ class PropertyRunner:
         """Return a report of the error and the calls that led to it."""
         return FailureReport.of(error, self._client.recording)
 
+    def scatter(self, rng: random.Random) -> bool:
+        """If several processes make the calls, draw anew which makes which; return whether so."""
+        client: object = self._client
+        if isinstance(client, ScatteringClient):
+            client.follow(random_policy(rng))
+            return True
+        return False
+
     @property
     def plane_seconds(self) -> float:
         """Seconds of the plane's own calls so far."""
@@ -176,7 +185,7 @@ class PropertyRunner:
 
     def is_slow(self, began: float) -> bool:
         """Whether the plane's calls took too long since ``plane_seconds`` was ``began``."""
-        return self.plane_seconds - began > PLANE_S
+        return self.plane_seconds - began > self.plane_s
 
     @property
     def stream_seed(self) -> str:
@@ -253,7 +262,6 @@ def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
         check_id(request.node),
         request.config.getoption("--rlconform-effort", 1.0) * share,
         request.getfixturevalue("target").declares("objects") is False,
-        scattered,
     )
     try:
         yield runner

@@ -183,3 +183,30 @@ def test_the_metas_of_many_claims_are_read_by_another_process(
     metas = [claimer.claim("train", batch_size=1) for _ in range(MANY_CLAIMS)]
     for meta in metas:
         expect_column(reader.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
+
+
+@requirement("GET-10", leans_on=("GET-06", "PUT-13", "CLAIM-09"))
+@each_pair
+def test_a_process_reads_its_claim_as_another_has_changed_it_since(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A client that has learnt to fetch its claims ahead must notice what others change then."""
+    reader, changer = looker_and_changer(part, actors, pair)
+    for turn in range(8):
+        ids = [f"t{turn}_{i}" for i in IDS]
+        changer.put_labeled(ids, "x", "y", tags=[{"turn": turn}] * len(ids))
+        meta = reader.claim("train", ["x", "y"], len(ids))
+        expect_equal(sorted(meta.sample_ids), sorted(ids), "rows claimed")
+        changed = turn in {4, 7}
+        if changed:
+            changer.put_labeled(ids, "x", version=1)
+        asked = meta.sample_ids
+        rows = {"x": labeled_rows(part.id, asked, "x", int(changed))}
+        rows["y"] = labeled_rows(part.id, asked, "y", 0)
+        if turn != 6:
+            batch = reader.get_data(meta)
+            for field, due in rows.items():
+                expect_column(batch, field, due)
+        else:
+            changer.clear(ids)
+            expect_unreadable(lambda: reader.get_data(meta), ids[0], "x")  # noqa: B023 - called now

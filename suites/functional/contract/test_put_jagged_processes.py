@@ -1,4 +1,4 @@
-"""PUT across processes: a jagged column read from another process works in torch operations."""
+"""PUT across processes: jagged columns that another process put come back, and work in torch."""
 
 from __future__ import annotations
 
@@ -81,3 +81,23 @@ def test_columns_beside_one_that_another_process_overwrites_keep_their_lengths(
         second.put(IDS, x=jagged(columns["x"]))
         for view in (part, first, second):
             view.expect_rows(IDS[::-1], **{name: rows[::-1] for name, rows in columns.items()})
+
+
+@requirement("PUT-05", leans_on=("PUT-06",))
+@pytest.mark.parametrize("trailing", [(), (2, 3)], ids=str)
+@each_pair
+def test_rows_of_one_length_of_each_writer_are_read_together(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], trailing: tuple[int, ...]
+) -> None:
+    """A plane may keep such rows as a matrix, but then must not pad them to each other's width."""
+    first, second = looker_and_changer(part, actors, pair)
+    put: dict[str, torch.Tensor] = {}
+    for n, width in enumerate((3, 7, 1, 0, 5)):
+        rows = random_rows(torch.int64, [(width, *trailing)] * 2, seed=n)
+        ids = [f"w{n}_{i}" for i in range(2)]
+        (first, second)[n % 2].put(ids, x=jagged(rows))
+        put.update(zip(ids, rows, strict=True))
+    ids = [*put]
+    for chosen in (ids, ids[::-1], ids[::2], ids[:4], ids[4:]):
+        for view in (first, second):
+            view.expect_rows(chosen, x=[put[i] for i in chosen])

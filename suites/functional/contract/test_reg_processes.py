@@ -194,3 +194,23 @@ def test_what_a_process_wrote_is_replaced_though_another_put_more_rows_than_num_
     for view in (other, writer):
         view.expect_labeled(IDS, version=1)
         view.expect_labeled(more)
+
+
+@requirement("REG-02", leans_on=("CLAIM-01", "PUT-12"))
+@each_pair
+def test_fields_that_two_processes_bring_unasked_are_told_apart(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A process that numbers such fields by itself takes one for that of another process."""
+    part = new_partition()
+    first, second = looker_and_changer(part, actors, pair)
+    brought: dict[str, list[str]] = {"entropy": [], "values": [], "bonus": []}
+    for n, field in enumerate(["entropy", "values", "bonus", "values", "entropy", "bonus"]):
+        ids = [f"{field}{n}_{i}" for i in IDS]
+        (first, second)[n % 2].put_labeled(ids, "x", field)
+        brought[field] += ids
+    for view, task in ((second, "train"), (first, "prev_lp")):
+        for field, ids in brought.items():
+            claimed = view.claim(task, ["x", field], len(ids))
+            expect_ids(claimed, ids, f"rows that {task!r} claims by {field!r}")
+            view.expect_labeled(ids, field)
