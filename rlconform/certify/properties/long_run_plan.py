@@ -140,5 +140,5 @@ class RunPlan:
     def values(self, name: str, kind: FieldKind, earlier: Sequence[list[Any]]) -> Sequence[Any]:
         """Draw a value of the field for each row in ``earlier``, its former values."""
         if name == LOG:
-            return self.objects.objects(len(earlier))
+            return self.objects.extended(earlier)
         return self.rows.draw(name, kind, earlier)

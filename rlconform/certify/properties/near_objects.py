@@ -36,6 +36,15 @@ class NearObjects:
     _objects: list[Any] = field(default_factory=list)
     _tags: list[Any] = field(default_factory=list)
 
+    def extended(self, earlier: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return an object for each row: one of its former logs with a turn more, or any object."""
+        made = self.objects(len(earlier))
+        for row, own in enumerate(earlier):
+            logs = [value for value in own[-3:] if isinstance(value, list)]
+            if logs and self.rng.random() < 0.5:
+                made[row] = [*deepcopy(self.rng.choice(logs)), {"role": self._scalar()}]
+        return made
+
     def objects(self, n: int) -> list[Any]:
         """Return ``n`` objects of the types that the capability ``objects`` names.
 

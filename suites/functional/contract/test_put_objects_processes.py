@@ -1,0 +1,77 @@
+"""PUT across processes: objects of one row or one read that several processes put."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from rlconform.certify.assertions.expect import expect_objects
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+from rlconform.contract import Target
+from rlconform.wire import object_array
+
+
+@pytest.fixture
+def part(new_partition: Any) -> PartitionUnderTest:
+    """Return a partition with an object column."""
+    made: PartitionUnderTest = new_partition(fields=["log"])
+    return made
+
+
+#: Values of one process and of another, equal for ``==`` and of other types, or texts that differ
+#: by little.
+ALIKE: list[tuple[Any, Any]] = [
+    (1, True), (1.0, 1), (False, 0), (-0.0, 0.0), ("1", 1), ("é", "e\u0301"), ([], {}), (None, ""),
+    ({"n": 1}, {"n": True}), ([0.0, 1], [0, 1.0]), ({"a": [True]}, {"a": [1.0]}),
+]  # fmt: skip
+
+
+@requirement("PUT-21")
+@each_pair
+def test_equal_objects_of_two_processes_keep_their_types(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
+) -> None:
+    """Planes that join the dictionaries of two writers in a read may join them by ``==``."""
+    first, second = looker_and_changer(part, actors, pair)
+    put: dict[str, Any] = {}
+    for n, (writer, values) in enumerate(
+        zip((first, second), zip(*ALIKE, strict=True), strict=True)
+    ):
+        ids = [f"w{n}_{i}" for i in range(len(ALIKE))]
+        if not put_or_leave_nothing(writer, target, ids, log=object_array(deepcopy(values))):
+            return
+        put.update(zip(ids, values, strict=True))
+    by_turns = [f"w{n}_{i}" for i in range(len(ALIKE)) for n in range(2)]
+    for ids in ([*put], [*put][::-1], by_turns, by_turns[::-1]):
+        for view in (first, second):
+            expect_objects(view.get(ids, "log"), "log", [put[i] for i in ids])
+
+
+@requirement("PUT-21", leans_on=("PUT-13",))
+@each_pair
+@pytest.mark.parametrize("texts", [False, True], ids=["logs", "texts"])
+def test_a_log_is_extended_though_another_process_replaced_it(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target, texts: bool
+) -> None:
+    """A client that sends only what is new since its own last put extends the log of another."""
+    first, second = looker_and_changer(part, actors, pair)
+
+    def log(*turns: str) -> Any:
+        said = [f"{turn} " * 20 for turn in turns]
+        return "".join(said) if texts else [{"role": "user", "content": each} for each in said]
+
+    turns = [
+        (first, log("a")), (second, log("b", "c")), (first, log("a", "d")), (first, log("a", "d")),
+        (second, log("b", "c", "e")), (first, log("a", "d", "f")), (second, log("b")),
+        (first, log("a", "d", "f")), (second, log("a", "d", "f", "g")), (first, log("a", "d")),
+    ]  # fmt: skip
+    for writer, value in turns:
+        if not put_or_leave_nothing(writer, target, ["u0_g0"], log=object_array([value])):
+            return
+        for view in (second, first):
+            expect_objects(view.get(["u0_g0"], "log"), "log", [value])
