@@ -309,13 +309,16 @@ class LongRunPartition:
     # -- reads -----------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read some fields of some rows, or of all rows, or of one row several times."""
+        """Read some fields of some rows, or of all rows; a plane may refuse rows named twice."""
         rng, names = self._plan.rng, self._plan.fields()
         held = [i for i in self._model.rows if self._model.produced(i, names)]
         ids = rng.choice((self._plan.some(held), self._plan.some(held), held, held[::-1]))
         if ids:
             self._reads = [*self._reads[1 - REMEMBERED :], (ids, names)]
             self._read(ids, names)
+        if ids and rng.random() < 0.1:
+            twice = [*ids, *self._plan.some(ids)]
+            self._raises(lambda: self._read(twice, names))
 
     def read_again(self) -> None:
         """Read what was read before, in that order or in another."""

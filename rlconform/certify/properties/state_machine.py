@@ -34,7 +34,8 @@ from rlconform.certify.properties.runner import SETTINGS, PropertyRunner
 from rlconform.certify.properties.sequence import CallSequence
 from rlconform.contract.fields import INPUT_LENGTHS
 
-SEQUENCES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
+#: Calls of a sequence; long runs look for what needs more.
+STEPS = 20
 
 
 def run_sequences(runner: PropertyRunner, profile: SequenceProfile) -> None:
@@ -49,7 +50,8 @@ def run_sequences(runner: PropertyRunner, profile: SequenceProfile) -> None:
         return PlaneStateMachine(CallSequence(runner, profile, stats))
 
     seeded: Any = runner.seeded(machine)  # Hypothesis also takes a function that makes machines
-    runner.run(lambda: run_state_machine_as_test(seeded, settings=runner.with_effort(SEQUENCES)))
+    usual = settings(SETTINGS, max_examples=profile.examples, stateful_step_count=STEPS)
+    runner.run(lambda: run_state_machine_as_test(seeded, settings=runner.with_effort(usual)))
     if not stats.compared and stats.unjudged is not None:
         runner.fail(stats.unjudged, "which repeats it, too early to judge anything")
     if not stats.compared:

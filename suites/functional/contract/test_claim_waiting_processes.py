@@ -1,12 +1,13 @@
-"""CLAIM-05, 08: claims of several processes that wait at once, and rows of a process that idles."""
+"""CLAIM-05, 06, 08: claims of several processes that wait, and rows of a process that idles."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.assertions.expect import expect_equal
+from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     expect_timeout,
@@ -15,7 +16,7 @@ from rlconform.certify.scenarios.consumers import (
     start_blocking_claim,
 )
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
-from rlconform.certify.threads import BackgroundCall
+from rlconform.certify.threads import CLOCK_TOLERANCE_S, BackgroundCall
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -76,6 +77,52 @@ def test_a_process_that_attaches_during_a_wait_wakes_the_claim(
     late = part.via(new_actor())
     late.put_labeled(IDS[:2])
     expect_ids(expect_woken(waiting, part, late), IDS[:2], "rows that the new process has put")
+
+
+@requirement("CLAIM-05", leans_on=("LIFE-06",))
+def test_a_process_that_has_put_rows_wakes_a_process_that_attached_since(
+    part: PartitionUnderTest,
+    actors: Actors,
+    new_actor: Callable[[], DataPlaneClient],
+) -> None:
+    """A producer that learns who waits at its first put must learn of those that come later."""
+    (producer,) = (part.via(actor) for actor in actors(1))
+    producer.put_labeled(["before"])
+    expect_ids(part.claim("train"), ["before"], "rows put before the other process attached")
+    late = part.via(new_actor())
+    waiting = start_blocking_claim(late, 1, timeout_s=4 * part.timeouts.settle)
+    expect_waiting(waiting, part, "a row", "an answer with no row ready")
+    producer.put_labeled(IDS[:1])
+    expect_ids(expect_woken(waiting, late, producer), IDS[:1], "rows of the process that came late")
+
+
+@requirement("CLAIM-06")
+@pytest.mark.parametrize("fields", [["x"], ["x", "y"]], ids=["one_field", "two_fields"])
+def test_equal_claims_of_two_processes_each_wait_for_all_of_their_time(
+    part: PartitionUnderTest, actors: Actors, fields: list[str]
+) -> None:
+    """Planes that answer the equal claims of several ranks together must not share a deadline."""
+    first, second = (part.via(actor) for actor in actors(2))
+    timeout_s = 2 * part.timeouts.quiet + 1
+
+    def timed_out_after(rank: PartitionUnderTest) -> BackgroundCall:
+        def claim() -> float:
+            began = time.monotonic()
+            try:
+                meta = rank.claim("train", fields, 2, blocking=True, timeout_s=timeout_s)
+            except TimeoutError:
+                return time.monotonic() - began
+            raise ContractViolation("TimeoutError", f"a claim of {meta.sample_ids}")
+
+        return BackgroundCall(claim, "a claim of no rows")
+
+    early = timed_out_after(first)
+    expect(not early.returned_within(timeout_s / 2), "the first claim to wait", "its end")
+    late = timed_out_after(second)
+    for which, claim in (("first", early), ("second", late)):
+        after = claim.result(timeout_s + part.timeouts.settle + first.call_s)
+        what = f"TimeoutError of the {which} of two equal claims not before {timeout_s} s"
+        expect(after >= timeout_s - CLOCK_TOLERANCE_S, what, f"after {after:.2f} s")
 
 
 @requirement("CLAIM-08")

@@ -210,3 +210,26 @@ def test_a_process_reads_its_claim_as_another_has_changed_it_since(
         else:
             changer.clear(ids)
             expect_unreadable(lambda: reader.get_data(meta), ids[0], "x")  # noqa: B023 - called now
+
+
+@requirement("GET-02", leans_on=("GET-01", "GET-09"))
+@each_pair
+def test_reads_of_the_same_rows_repeat_them_as_each_process_asks(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that answer the equal reads of several ranks together must know where they differ."""
+    first, second = looker_and_changer(part, actors, pair)
+    a, b, c = IDS
+    first.put_labeled(IDS)
+    for asked in ([a, b, a, b], [a, a, b, b], [a, b], [a, b, b], IDS, [*IDS, a], [a, b, c, a, a]):
+        for view in (first, second):
+            if len({*asked}) == len(asked):
+                view.expect_labeled(asked)
+                continue
+            try:
+                batch = view.get(asked, "x")
+            except ContractViolation:
+                raise
+            except Exception:  # noqa: BLE001 - a plane may reject repeated ids
+                continue
+            expect_column(batch, "x", labeled_rows(part.id, asked, "x", 0))

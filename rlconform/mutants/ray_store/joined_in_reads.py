@@ -1,0 +1,86 @@
+"""Rows of several writers that are joined wrong in a read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tensordict import TensorDict
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rlconform.backends.columns.column_block import ColumnBlock, equally_long
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.mutants.call import State
+from rlconform.mutants.memory.column_helpers import with_objects
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.types import Ids, Names
+from rlconform.wire import rows_of
+from rlconform.wire.leaves import is_jagged
+
+
+class _KnowsMatrices(Controller):
+    _matrices = State(dict[tuple[str, str, str], str])  # their writers
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, columns, reference)
+        for name, column in () if isinstance(due, Refusal) else columns.items():
+            matrix = (
+                column.layout == "jagged"
+                and column.offsets is not None
+                and len(column.offsets) > 2
+                and equally_long(np.diff(column.offsets))
+            )
+            for sample_id in put.sample_ids:
+                self._matrices[put.partition_id, sample_id, name] = put.writer if matrix else ""
+        return due
+
+    async def matrices(self, partition_id: str, sample_ids: Ids, name: str) -> set[str]:
+        """Return who put a field of these rows, and "" if it has other rows than of matrices."""
+        return {self._matrices.get((partition_id, i, name), "") for i in sample_ids}
+
+
+@ray_mutant("PUT-05", evidence="row")
+class MatricesOfWritersPadded(ControllerClient):
+    """Keeps jagged rows of one length as a matrix; pads those of several writers in a read."""
+
+    controller_class = _KnowsMatrices
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        for name, leaf in list(batch.items()):
+            if isinstance(leaf, Tensor) and is_jagged(leaf):
+                writers = self._connection.call("matrices", partition_id, sample_ids, name)
+                if len(writers) > 1 and "" not in writers:
+                    batch.set(name, pad_sequence(rows_of(leaf), batch_first=True))
+        return batch
+
+
+class _NamesWriters(Controller):
+    async def writers(self, partition_id: str, sample_ids: Ids) -> list[str]:
+        """Return which process put each row first."""
+        partition = self._index._partitions.get(partition_id)
+        rows = {} if partition is None else partition._rows
+        return [rows[i].writer if i in rows else "" for i in sample_ids]
+
+
+@ray_mutant("PUT-21", evidence="row")
+class ObjectsOfWritersJoinedByEquality(ControllerClient):
+    """Takes a number or text of another writer than the first for an equal one of the first."""
+
+    controller_class = _NamesWriters
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        writers = self._connection.call("writers", partition_id, sample_ids)
+
+        def joined(values: list[Any]) -> list[Any]:
+            pairs = list(zip(values, writers, strict=True))
+            plain = (int, float, str)
+            first = {v: v for v, by in pairs if by == writers[0] and isinstance(v, plain)}
+            return [
+                first.get(v, v) if by != writers[0] and isinstance(v, plain) else v
+                for v, by in pairs
+            ]
+
+        return with_objects(batch, joined)
