@@ -109,7 +109,9 @@ class LongTextsNumberedByWriters(ControllerClient):
         return self._known[number]
 
 
-class _NamesWriters(Controller):
+class NamesWriters(Controller):
+    """A controller without a defect that also answers which process put each row first."""
+
     async def writers(self, partition_id: str, sample_ids: Ids) -> list[str]:
         """Return which process put each row first."""
         rows = self._index.partition(partition_id)._rows
@@ -120,7 +122,7 @@ class _NamesWriters(Controller):
 class LengthsOfWritersJoined(ControllerClient):
     """Fills missing lengths with 0 in a claim of rows of several writers that have sent some."""
 
-    controller_class = _NamesWriters
+    controller_class = NamesWriters
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)

@@ -13,6 +13,7 @@ from rlconform.backends.columns.column_block import ColumnBlock, equally_long
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.column_helpers import with_objects
+from rlconform.mutants.ray_store.by_writer import NamesWriters
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
 from rlconform.mutants.types import Ids, Names
 from rlconform.wire import rows_of
@@ -56,19 +57,11 @@ class MatricesOfWritersPadded(ControllerClient):
         return batch
 
 
-class _NamesWriters(Controller):
-    async def writers(self, partition_id: str, sample_ids: Ids) -> list[str]:
-        """Return which process put each row first."""
-        partition = self._index._partitions.get(partition_id)
-        rows = {} if partition is None else partition._rows
-        return [rows[i].writer if i in rows else "" for i in sample_ids]
-
-
 @ray_mutant("PUT-21", evidence="row")
 class ObjectsOfWritersJoinedByEquality(ControllerClient):
     """Takes a number or text of another writer than the first for an equal one of the first."""
 
-    controller_class = _NamesWriters
+    controller_class = NamesWriters
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)

@@ -11,6 +11,7 @@ from unittest.mock import patch
 from rlconform.backends.ray_store import TARGET, connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller
+from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.mutants.call import MethodCall, replaced
 from rlconform.mutants.mutant import Mutant, mutant
 
@@ -70,5 +71,22 @@ def controller_mutant(
 
         Client.__name__, Client.__doc__ = controller.__name__, controller.__doc__
         return ray_mutant(fails, chance=chance, **how)(Client)
+
+    return decorate
+
+
+def ray_engine_mutant(
+    fails: str, *, client: type[ControllerClient] = ControllerClient, **how: Any
+) -> Callable[[type[RayStoreEngine]], Mutant]:
+    """Return a decorator for an engine class with a defect, which the correct client calls."""
+
+    def decorate(engine: type[RayStoreEngine]) -> Mutant:
+        class Client(client):  # type: ignore[valid-type,misc]
+            def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+                super().__init__(cfg, bootstrap)
+                self._engine = engine(self._connection)
+
+        Client.__name__, Client.__doc__ = engine.__name__, engine.__doc__
+        return ray_mutant(fails, **how)(Client)
 
     return decorate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,30 +16,12 @@ from rlconform.backends.columns.encode import pack
 from rlconform.backends.ray_store.controller import Controller
 from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.mutants.call import State
-from rlconform.mutants.mutant import Mutant
-from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_engine_mutant
 from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wait
 from rlconform.wire import is_object_column, object_column, object_rows
 
 
-def _engine_mutant(
-    fails: str, *, client: type[ControllerClient] = ControllerClient, **how: Any
-) -> Callable[[type[RayStoreEngine]], Mutant]:
-    """Return a decorator for an engine class with a defect, which the correct client calls."""
-
-    def decorate(engine: type[RayStoreEngine]) -> Mutant:
-        class Client(client):  # type: ignore[valid-type,misc]
-            def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-                super().__init__(cfg, bootstrap)
-                self._engine = engine(self._connection)
-
-        Client.__name__, Client.__doc__ = engine.__name__, engine.__doc__
-        return ray_mutant(fails, **how)(Client)
-
-    return decorate
-
-
-@_engine_mutant("PUT-13", evidence="row")
+@ray_engine_mutant("PUT-13", evidence="row", may_fail="PUT-21")
 class UnchangedColumnsLeftOut(RayStoreEngine):
     """Leaves out columns equal to what this process sent last for these rows."""
 
@@ -85,7 +66,7 @@ class _Declares(ControllerClient):
         self._connection.call("declare", partition_id, fields)
 
 
-@_engine_mutant("REG-02", evidence="rows that", client=_Declares)
+@ray_engine_mutant("REG-02", evidence="rows that", client=_Declares)
 class UndeclaredFieldsNumberedByProcess(RayStoreEngine):
     """Claims by numbers of undeclared fields, which each process gives in a table of its own."""
 
@@ -110,7 +91,7 @@ class UndeclaredFieldsNumberedByProcess(RayStoreEngine):
         return {n: f"#{known.setdefault((partition_id, n), len(known))}" for n in undeclared}
 
 
-@_engine_mutant("GET-10", evidence="row", may_fail="GET-06")
+@ray_engine_mutant("GET-10", evidence="row", may_fail="GET-06")
 class ClaimsFetchedAhead(RayStoreEngine):
     """Fetches rows as it claims them, once it has twice read exactly its last claim.
 
@@ -145,7 +126,7 @@ class ClaimsFetchedAhead(RayStoreEngine):
         super().clear(partition_id, *rest)
 
 
-@_engine_mutant("PUT-21", evidence="row", may_fail="PUT-13")
+@ray_engine_mutant("PUT-21", evidence="row", may_fail="PUT-13")
 class LogsSentAsAdditions(RayStoreEngine):
     """Sends only what a list has beyond the one that this process put last, to be added to it."""
 

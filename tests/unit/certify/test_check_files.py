@@ -12,8 +12,9 @@ CHECKS = {
     for check, requirements in checks_of_suites().items()
     if not check.startswith("tests/")
 }
-#: The checks that have the same body for all requirements: sequences of calls, and scenarios.
+#: The checks that have the same body for all requirements: runs of calls, and scenarios.
 OF_ALL_SECTIONS = (
+    "unit/properties/test_long_runs.py",
     "unit/properties/test_sequences.py",
     "unit/interplay/test_steps.py",
     "functional/interplay/test_interplay.py",
