@@ -22,7 +22,7 @@ _POLL_S = 5.0
 class _SharesAnswers(Controller):
     _asked = State(dict[Any, tuple[str, Ids]])  # the last read of these rows: by whom, and its ids
     _deadlines = State(dict[Any, float])
-    _waiting = State(Counter[Any])
+    _joined = State(Counter[Any])
     _producing = State(dict[str, float])  # since when, by partition
 
     async def asked(self, key: Any, sample_ids: Ids, reader: str) -> Ids:
@@ -33,13 +33,13 @@ class _SharesAnswers(Controller):
 
     async def join(self, key: Any, wait_s: float) -> float:
         """Return how long the claims that wait for the same wait on."""
-        self._waiting[key] += 1
-        if self._waiting[key] == 1:
+        self._joined[key] += 1
+        if self._joined[key] == 1:
             self._deadlines[key] = time.monotonic() + wait_s
         return max(0.0, self._deadlines[key] - time.monotonic())
 
     async def leave(self, key: Any) -> None:
-        self._waiting[key] -= 1
+        self._joined[key] -= 1
 
     async def commit(self, put: StoredPut, *rest: Any) -> Any:
         self._producing.setdefault(put.partition_id, time.monotonic())
