@@ -44,7 +44,7 @@ def few_objects_to_collect() -> Iterator[None]:
             gc.unfreeze()
 
 
-def settled_growth(before: int, limit: int, settle_s: float) -> int:
+def settled_growth(before: int, limit: float, settle_s: float) -> int:
     """Return the plane's growth in bytes since ``before``.
 
     While the growth is not below ``limit``, memory may be released late: wait for at most

@@ -224,6 +224,12 @@ class Recording:
         if self._listener is not None:
             self._listener(None)
 
+    def forget_results(self) -> None:
+        """Keep no result of earlier calls: a check that measures memory would count them."""
+        with self._lock:
+            self._results.clear()
+        self.changes.forget_results()
+
     def raised_by_plane(self, error: BaseException | None) -> bool:
         """Whether a recorded call raised ``error`` or one of its causes."""
         while error is not None:
