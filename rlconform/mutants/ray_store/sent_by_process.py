@@ -13,7 +13,8 @@ from tensordict import TensorDict
 
 from rlconform.backends.columns import codec
 from rlconform.backends.columns.encode import pack
-from rlconform.backends.ray_store.controller import Controller
+from rlconform.backends.process_id import process_id
+from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_engine_mutant
@@ -163,3 +164,44 @@ def _turns(log: Any) -> list[bytes]:
     with suppress(TypeError):  # not plain data
         return [codec.pack(turn) for turn in log] if type(log) is list else []
     return []
+
+
+class _KnowsStamps(Controller):
+    _stamped_by = State(dict[tuple[str, str], str])  # the process that has stamped a row last
+
+    async def commit(self, put: StoredPut, *rest: Any) -> Any:
+        for sample_id in put.sample_ids if put.tags else ():
+            self._stamped_by[put.partition_id, sample_id] = put.writer
+        return await super().commit(put, *rest)
+
+    async def stampers(self, partition_id: str, sample_ids: Ids) -> set[str]:
+        """Return who has stamped the rows last, whether these were cleared since or not."""
+        return {self._stamped_by.get((partition_id, i), "") for i in sample_ids}
+
+
+class _AsksForStamps(ControllerClient):
+    controller_class = _KnowsStamps
+
+
+@ray_engine_mutant("TAG-01", evidence="after 1 clears", client=_AsksForStamps, may_fail="TAG-05")
+class StampsLeftOutUntilAnotherStamps(RayStoreEngine):
+    """Leaves out tags equal to what this process sent last, if no other has stamped the rows.
+
+    A clear of this process drops what it remembers; that of another process is no stamp.
+    """
+
+    _stamps = State(dict[tuple[str, str], dict[str, Any]])
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        sent = {
+            (partition_id, i): dict(row) for i, row in zip(sample_ids, tags or (), strict=False)
+        }
+        if fields is None and all(self._stamps.get(key) == row for key, row in sent.items()):
+            by = self._connection.call("stampers", partition_id, sample_ids)
+            tags = [{}] * len(sample_ids) if by == {process_id()} else tags
+        super().put(partition_id, sample_ids, fields, tags)
+        self._stamps |= sent
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        self._stamps.clear()
+        super().clear(partition_id, sample_ids)
