@@ -10,12 +10,12 @@ import pytest
 #: The method that misbehaves, its text in the report, and the checks to run: a few, since each
 #: broken check costs a process or a deadline.
 HOSTILE = {
-    "segfaulting_get": ("get_", "CRASH", "SIGSEGV", "test_get.py or test_tag.py or test_stat.py"),
+    "segfaulting_get": ("get_", "CRASH", "SIGSEGV", "test_get.py or test_stat.py"),
     "exiting_put": (
         "put_samples",
         "CRASH",
         "exited with status 3",
-        "test_reg or test_tag or test_life or test_put_writes_properties or test_clears",
+        "test_reg.py or test_life.py or test_put_writes_properties or test_clears",
     ),
     "sleeping_claim": (
         "claim_meta",

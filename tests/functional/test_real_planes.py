@@ -66,8 +66,10 @@ def test_the_reference_passes_what_several_processes_do(certify: Callable[..., A
 OF_STORAGE = "test_put_values.py or test_put_jagged.py or test_get.py or test_clear.py"
 
 
-#: Checks that draw sequences of calls, which take a third of the time of all; long runs stay.
-DRAWN = "test_interplay.py or test_steps.py or test_sequences.py or _properties.py"
+#: Checks that draw sequences of calls, which take a third of the time of all.
+DRAWN = (
+    "test_interplay.py or test_steps.py or test_sequences.py or test_long_runs.py or _properties.py"
+)
 #: Checks of values, for which both storages get the same frames from the adapter.
 OF_VALUES = "test_put_values.py or test_put_narrow_values.py or test_put_neighbours.py"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,8 @@ from rlconform.mutants.types import Claimed, MaybeBatch, Names
 
 #: A call on the memory plane takes milliseconds, so a call that hangs is detected soon.
 IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
+#: For a defect that shows after hundreds of calls, for which a busy machine may take seconds.
+MANY_CALLS = replace(IMPATIENT, check=120)
 
 
 #: Decorator of a client class with a defect.

@@ -18,6 +18,7 @@ from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.call import MethodCall, applied
 from rlconform.mutants.memory.column_helpers import is_dense, jagged, mapped
 from rlconform.mutants.memory.helpers import (
+    MANY_CALLS,
     PrefetchesClaims,
     get_data_mutant,
     get_mutant,
@@ -56,7 +57,7 @@ class GetDataMissesPutsOfSomeRows(PrefetchesClaims):
         return ahead.select(*batch.keys()) if names_of(batch) <= names_of(ahead) else batch
 
 
-@put_mutant("PUT-13", evidence="row 0 of 'x' =")
+@put_mutant("PUT-13", evidence="row 0 of 'x' =", timeouts=MANY_CALLS)
 def PutVersionsComparedAsText(put: MethodCall) -> None:
     """Compares the numbers of puts as text of three digits, so put 1000 is older than put 999."""
     with put.plane._locked():
