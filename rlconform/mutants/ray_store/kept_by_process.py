@@ -19,7 +19,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
 
-@interplay_mutant("GET-10", evidence="row", may_fail="GET-11 PUT-13")
+@ray_mutant("GET-10", evidence="row", may_fail="GET-11 PUT-05 PUT-13 R3-01")
 class RowEndsKeptByTotal(RayStoreClient):
     """Keeps where the rows of a jagged column end, as long as it has as many values in all.
 
