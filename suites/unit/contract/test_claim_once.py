@@ -137,7 +137,7 @@ def test_a_write_that_races_a_claim_does_not_undo_it(part: PartitionUnderTest) -
 
         def claim(delay_s: float = n % 4 * 0.0005) -> list[str]:
             time.sleep(delay_s)  # some claims happen before the write, some during it, some after
-            return part.claim("train").sample_ids
+            return part.claim("train", batch_size=3).sample_ids
 
         _, claimed = run_concurrently(
             [lambda i=ids: part.put_labeled(i, "y"), claim],
