@@ -1,57 +1,27 @@
-"""``LongRunPartition``: one partition of a long run, the calls on it, and its model."""
+"""``LongRunPartition``: the calls of a long run on one partition."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
-from torch import Tensor
+from tensordict import TensorDict
 
-from rlconform.certify.assertions.expect import (
-    ContractViolation,
-    expect,
-    expect_column,
-    expect_objects,
-    overwrite,
-    rows_in,
-)
-from rlconform.certify.assertions.jagged import expect_whole_column
-from rlconform.certify.properties.long_run_plan import LOG, MOST_WAITS, TASKS, RunPlan
-from rlconform.certify.properties.near_values import FieldKind
-from rlconform.certify.properties.reference_model import PartitionModel
-from rlconform.certify.scenarios.labeled_rows import jagged
-from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of
+from rlconform.certify.assertions.expect import ContractViolation, expect
+from rlconform.certify.properties.long_run_plan import LOG, MOST_WAITS, TASKS
+from rlconform.certify.properties.long_run_rows import REMEMBERED, ModelledRows
+from rlconform.certify.scenarios.partition import batch_of
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import BatchMeta, KVBatchMeta, Tags
-from rlconform.wire import object_array, object_rows, stack_or_nest
+from rlconform.contract import KVBatchMeta
 
 #: Seconds that a claim waits for more rows than come.
 SHORT_WAIT_S = 0.02
-#: Most rows of a field that are all put again at once, and most rows of a column used in torch.
+#: Most rows of a field that are all put again at once.
 MANY = 300
-#: Puts, reads and claims that are repeated later.
-REMEMBERED = 6
 
 
-class LongRunPartition:
-    """A partition of the plane and its model; each public method makes one call, or a few."""
-
-    def __init__(self, plan: RunPlan, part: PartitionUnderTest) -> None:
-        self._plan, self._part = plan, part
-        self._kinds = dict(plan.kinds)
-        self._model = PartitionModel()
-        self._values: dict[tuple[str, str], list[Any]] = defaultdict(list)  # by id and field
-        self._puts: list[tuple[Sequence[str], Mapping[str, Any], Sequence[Tags] | None]] = []
-        self._claimed: list[KVBatchMeta] = []
-        self._reads: list[tuple[list[str], list[str]]] = []
-        self._register()
-
-    def _register(self) -> None:
-        self._part.register(self._plan.declared, TASKS)
+class LongRunPartition(ModelledRows):
+    """The calls of a run on one partition; each public method makes one call, or a few."""
 
     # -- writes ----------------------------------------------------------------------------------
 
@@ -63,43 +33,6 @@ class LongRunPartition:
         if LOG in rows and self._plan.rng.random() < 0.2:
             rows[LOG] = self._plan.objects.other_objects(len(ids))
         self._put(ids, rows, [self._plan.tags() for _ in ids] if tagged else None)
-
-    def _put(
-        self, ids: Sequence[str], rows: Mapping[str, Sequence[Any]], tags: Sequence[Tags] | None
-    ) -> None:
-        """Put values, and apply the put to the model."""
-        columns = {name: self._column(name, values) for name, values in rows.items()}
-        given = None if tags is None else [dict(each) for each in tags]
-        try:
-            self._part.put(ids, given, **columns)
-        except TypeError:
-            if LOG in rows and not _plain(rows[LOG]):
-                return  # refused, as PUT-28 allows; nothing may have changed
-            raise
-        for name, column in columns.items():
-            self._spoil(*(column if name == LOG else [column]))
-        self._spoil(*(given or ()))
-        self._puts = [*self._puts[1 - REMEMBERED :], (ids, rows, tags)]
-        by_id = None if tags is None else dict(zip(ids, tags, strict=True))
-        self._model.put(ids, rows, 0, by_id)
-        for name, values in rows.items():
-            for sample_id, value in zip(ids, values, strict=True):
-                self._values[sample_id, name].append(value)
-
-    def _draw(self, ids: Sequence[str], name: str) -> Sequence[Any]:
-        earlier = [self._values[i, name] for i in ids]
-        return self._plan.values(name, self._kinds.get(name, _NO_KIND), earlier)
-
-    def _column(self, name: str, values: Sequence[Any]) -> Any:
-        """Return the column to put; now and then jagged rows of one length, or other strides."""
-        if name == LOG:
-            return object_array(deepcopy(values))
-        if self._kinds[name].width is None and self._plan.rng.random() < 0.5:
-            return jagged(values)
-        column = stack_or_nest(values)
-        if not column.is_nested and column.dim() > 1 and self._plan.rng.random() < 0.2:
-            return column.transpose(0, 1).contiguous().transpose(0, 1)
-        return column
 
     def put_new(self) -> None:
         """Put new rows, some of them under ids that were cleared."""
@@ -181,17 +114,6 @@ class LongRunPartition:
         if self._raises(call) or not self._plan.judges("refusals"):
             return
         expect(call not in must, "the call to raise", "a result")
-
-    def _raises(self, call: Callable[[], object]) -> bool:
-        try:
-            call()
-        except ContractViolation:
-            raise
-        except Exception as error:
-            if not self._plan.runner.raised_by_plane(error):
-                raise
-            return True
-        return False
 
     def _put_badly(self, ids: Sequence[str], columns: dict[str, Any]) -> None:
         """Put a column beside a leaf of no kind; the run ends if the plane takes it."""
@@ -275,37 +197,6 @@ class LongRunPartition:
                 self._judge_claim(task, [name], meta, ready, len(ready))
                 self._model.claim(task, ready)
 
-    def _judge_claim(
-        self, task: str, names: Sequence[str], meta: BatchMeta, ready: Sequence[str], due: int
-    ) -> None:
-        """Expect at least ``due`` rows, all ready, with their tags; apply the claim."""
-        may, ids = {*ready}, meta.sample_ids
-        wrong = [i for i in ids if i not in may]
-        if self._plan.judges("claims"):
-            why = self._model.why_not_ready(wrong[0], task, names) if wrong else ""
-            expect(not wrong, f"only rows that are ready for {task}", f"{wrong[:3]}, {why}")
-            lost = [i for i in ready if i not in {*ids}]
-            got = f"{len(ids)}, without {lost[:3]}"
-            expect(len(ids) >= due, f"{task} to claim {due} rows with {list(names)}", got)
-        if self._plan.judges("tags") and not wrong:
-            self._judge_tags(meta)
-        self._model.claim(task, ids)
-        copied = KVBatchMeta.of(meta).subset(range(len(ids)))
-        self._claimed = [*self._claimed[1 - REMEMBERED :], copied]
-        self._spoil(meta.sample_ids, meta.tags, meta.fields)
-
-    def _judge_tags(self, meta: BatchMeta) -> None:
-        ids = meta.sample_ids
-        for sample_id, got in zip(ids, meta.tags or [{} for _ in ids], strict=True):
-            row = self._model.rows[sample_id]
-            due = f"the tags {row.tags} of {sample_id!r}"
-            due += f", perhaps with some of {row.older_tags}" if row.older_tags else ""
-            expect(row.allows(got), due, repr(got))
-        if ids:
-            allowed, lengths = self._model.lengths(ids), meta.sequence_lengths
-            due = f"sequence_lengths of {ids} to be {' or '.join(map(str, allowed))}"
-            expect(lengths in allowed, due, str(lengths))
-
     # -- reads -----------------------------------------------------------------------------------
 
     def read(self) -> None:
@@ -334,31 +225,12 @@ class LongRunPartition:
             meta = self._plan.rng.choice(self._claimed)
             self._fetch(meta.subset(self._plan.rng.sample(range(meta.size), meta.size)))
 
-    def _fetch(self, meta: KVBatchMeta) -> None:
-        names = list(meta.fields or ())
-        if meta.size and self._model.readable(meta.sample_ids, names) == "rows":
-            self._judge_rows(self._part.get_data(meta), meta.sample_ids, names)
-
     def _read(self, ids: list[str], names: list[str]) -> None:
         if self._plan.rng.random() < 0.3:
             meta = KVBatchMeta(self._part.id, None, ids, fields=names)
             self._judge_rows(self._part.get_data(meta), ids, names)
         else:
             self._judge_rows(self._part.get(ids, *names), ids, names)
-
-    def _judge_rows(self, batch: TensorDictBase, ids: Sequence[str], names: Sequence[str]) -> None:
-        for name in names:
-            due = [self._values[i, name][-1] for i in ids]
-            if name == LOG and self._plan.judges("objects"):
-                expect_objects(batch, name, due)
-                self._spoil(*object_rows(batch.get(name), len(ids)))
-            elif name != LOG and self._plan.judges("rows"):
-                expect_column(batch, name, due)
-                if self._plan.rng.random() < 0.02 and len(ids) <= MANY:
-                    expect_whole_column(batch, name)
-                if self._plan.profile.spoils:
-                    for row in rows_in(batch, name):
-                        overwrite(row, name)
 
     # -- the state -------------------------------------------------------------------------------
 
@@ -379,26 +251,3 @@ class LongRunPartition:
             for task in TASKS:
                 self._drain(task)
                 self.status()
-
-    def _spoil(self, *values: Any) -> None:
-        """Change values that the caller owns, if the run does so; no later answer may show it."""
-        for value in values if self._plan.profile.spoils else ():
-            if isinstance(value, Tensor) and not value.is_nested:
-                value.fill_(-1)
-            elif isinstance(value, list):
-                value.append("spoiled")
-            elif isinstance(value, dict):
-                value["spoiled"] = math.nan
-
-
-_NO_KIND = FieldKind(Tensor().dtype)
-
-
-def _plain(values: Sequence[Any]) -> bool:
-    """Whether the objects hold only types of the capability ``objects``."""
-    return all(
-        _plain([*value.keys(), *value.values()]) if type(value) is dict
-        else _plain(value) if type(value) is list
-        else value is None or type(value) in (bool, int, float, str)
-        for value in values
-    )  # fmt: skip
