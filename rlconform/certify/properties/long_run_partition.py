@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import ContractViolation, expect
 from rlconform.certify.properties.long_run_plan import LOG, MOST_WAITS, TASKS
-from rlconform.certify.properties.long_run_rows import REMEMBERED, ModelledRows
+from rlconform.certify.properties.long_run_rows import ModelledRows
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import KVBatchMeta
@@ -26,13 +26,14 @@ class LongRunPartition(ModelledRows):
     # -- writes ----------------------------------------------------------------------------------
 
     def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
+        """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
         ids = list(dict.fromkeys(ids))
         if not ids or not (names or tagged):
             return
         rows = {name: self._draw(ids, name) for name in names}
         if LOG in rows and self._plan.rng.random() < 0.2:
             rows[LOG] = self._plan.objects.other_objects(len(ids))
-        self._put(ids, rows, [self._plan.tags() for _ in ids] if tagged else None)
+        self._put((ids, rows, [self._plan.tags() for _ in ids] if tagged else None))
 
     def put_new(self) -> None:
         """Put new rows, some of them under ids that were cleared."""
@@ -41,21 +42,22 @@ class LongRunPartition(ModelledRows):
         again = self._plan.some(gone)[:size] if self._plan.rng.random() < 0.5 else []
         ids = [*again, *(self._plan.new_id() for _ in range(size - len(again)))]
         self._plan.rng.shuffle(ids)
-        self._write(ids, self._plan.fields(), self._plan.rng.random() < 0.6)
+        self._write(ids, self._plan.some_fields(), self._plan.rng.random() < 0.6)
 
     def put_more(self) -> None:
         """Put fields on rows that exist, whether these have them or not, and on a new row."""
         rng, ids = self._plan.rng, self._plan.some(list(self._model.rows))
         if rng.random() < 0.2:
             ids.insert(rng.randint(0, len(ids)), self._plan.new_id())
-        self._write(ids, self._plan.fields(), rng.random() < 0.3)
+        self._write(ids, self._plan.some_fields(), rng.random() < 0.3)
 
     def put_again(self) -> None:
         """Repeat an earlier put, as a retry does, whatever was put or cleared since."""
         if self._puts:
-            ids, rows, tags = self._plan.rng.choice(self._puts)
+            put = self._plan.rng.choice(self._puts)
+            rows = put[1]
             if all(self._kinds[n].dtype == rows[n][0].dtype for n in rows if n != LOG):
-                self._put(ids, rows, tags)
+                self._put(put)
 
     def overwrite_all(self) -> None:
         """Put a field again on all rows that have it, half of the time as another dtype."""
@@ -73,7 +75,7 @@ class LongRunPartition(ModelledRows):
         self._write([*ids, *(self._plan.new_id() for _ in range(more))], [], tagged=True)
 
     def clear(self) -> None:
-        """Clear some rows, unknown ones among them, or all."""
+        """Clear some rows, unknown ones among them, all rows but some, or all."""
         rows = list(self._model.rows)
         some: list[str] = self._plan.some(rows)
         ids: list[str] | None = some
@@ -81,7 +83,8 @@ class LongRunPartition(ModelledRows):
             case 0:
                 ids = None
             case 1:
-                ids = [i for i in rows if i not in {*some}]  # most rows
+                kept = {*some}
+                ids = [i for i in rows if i not in kept]
             case 2 | 3:
                 ids = [*some, "nobody", *some[:1]]
         self._part.clear(ids)
@@ -100,7 +103,7 @@ class LongRunPartition(ModelledRows):
             lambda: self._part.put_batch([*ids, new], batch_of({name: column}, len(ids))),
             lambda: self._part.put(ids, [{"v": -1}] * (len(ids) + 1), **{name: column}),
             lambda: self._part.get([*ids, f"{new}?"], name),
-            lambda: self._part.get([*ids, *lacking] if lacking else ["nobody"], name),
+            lambda: self._part.get([*ids, *(lacking or ["nobody"])], name),
             lambda: self._part.get_data(KVBatchMeta(self._part.id, None, ids)),
         ]
         may = [
@@ -127,17 +130,26 @@ class LongRunPartition(ModelledRows):
         Another field comes first, which then has nothing of this put either.
         """
         first = {other: self._column(other, self._draw(ids, other))}
-        kind = self._kinds[name].retyped()
-        column = self._column(name, self._plan.values(name, kind, [[]] * len(ids)))
+        drawn = self._plan.rows.draw(name, self._kinds[name].retyped(), [[]] * len(ids))
+        column = self._column(name, drawn)
         self._part.put(ids, None, **first, **{name: column})
         self._plan.over = True
 
     # -- claims ----------------------------------------------------------------------------------
 
+    def _claimable_fields(self) -> list[str]:
+        """Draw fields that were declared or that a row has: a plane may refuse a claim by others.
+
+        The first two are always declared.
+        """
+        known = {*self._plan.declared}.union(*(row.versions for row in self._model.rows.values()))
+        drawn = [name for name in self._plan.some_fields() if name in known]
+        return drawn or self._plan.fields[:2]
+
     def claim(self) -> None:
         """Claim some of the rows that are ready; block for rows that are ready now and then."""
         rng, task = self._plan.rng, self._plan.rng.choice(TASKS)
-        names = self._plan.fields()[:2]
+        names = self._claimable_fields()[:2]
         ready = self._model.ready(task, names)
         size = min(max(1, len(ready)), rng.choice((1, 2, 3, 8, 50, 2000)))
         blocking = bool(ready) and rng.random() < 0.3
@@ -176,7 +188,7 @@ class LongRunPartition(ModelledRows):
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        task, names = self._plan.rng.choice(TASKS), self._plan.fields()[:1]
+        task, names = self._plan.rng.choice(TASKS), self._claimable_fields()[:1]
         size = len(self._model.ready(task, names)) + 1
         try:
             meta = self._part.claim(task, names, size, blocking=True, timeout_s=SHORT_WAIT_S)
@@ -191,7 +203,7 @@ class LongRunPartition(ModelledRows):
         self.status()
 
     def _drain(self, task: str) -> None:
-        for name in [*self._kinds, *([LOG] if self._plan.has_objects else [])]:
+        for name in self._plan.fields:
             if ready := self._model.ready(task, [name]):
                 meta = self._part.claim(task, [name], len(ready))
                 self._judge_claim(task, [name], meta, ready, len(ready))
@@ -201,11 +213,11 @@ class LongRunPartition(ModelledRows):
 
     def read(self) -> None:
         """Read some fields of some rows, or of all rows; a plane may refuse rows named twice."""
-        rng, names = self._plan.rng, self._plan.fields()
+        rng, names = self._plan.rng, self._plan.some_fields()
         held = [i for i in self._model.rows if self._model.produced(i, names)]
         ids = rng.choice((self._plan.some(held), self._plan.some(held), held, held[::-1]))
         if ids:
-            self._reads = [*self._reads[1 - REMEMBERED :], (ids, names)]
+            self._reads.append((ids, names))
             self._read(ids, names)
         if ids and rng.random() < 0.1:
             twice = [*ids, *self._plan.some(ids)]
@@ -244,7 +256,7 @@ class LongRunPartition(ModelledRows):
 
     def look_at_all(self) -> None:
         """Read all rows, claim for each task what it has not claimed, and compare the status."""
-        for name in [*self._kinds, *([LOG] if self._plan.has_objects else [])]:
+        for name in self._plan.fields:
             if held := [i for i in self._model.rows if self._model.produced(i, [name])]:
                 self._judge_rows(self._part.get(held, name), held, [name])
         if self._plan.judges("claims", "tags", "status"):

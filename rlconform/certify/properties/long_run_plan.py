@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
 from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import KINDS, FieldKind, NearRows
+from rlconform.certify.properties.near_values import KINDS, NearRows
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.contract import Tags
 from rlconform.contract.fields import INPUT_LENGTHS
@@ -64,6 +64,7 @@ class RunPlan:
     """The values, ids and weights of one run, all drawn from ``rng``.
 
     Attributes:
+        fields: The names of all fields.
         declared: The fields that are registered; a put may bring others.
         over: Whether the run may make no further step: the model can't follow the plane.
     """
@@ -71,17 +72,17 @@ class RunPlan:
     def __init__(self, profile: LongRunProfile, rng: Random, runner: PropertyRunner) -> None:
         self.profile, self.rng, self.runner = profile, rng, runner
         self.rows, self.objects = NearRows(rng), NearObjects(rng)
-        self.has_objects = not runner.refuses_objects
+        self.fields = [*FIELDS, *([] if runner.refuses_objects else [LOG])]
         self.kinds = dict(zip(FIELDS, rng.sample(KINDS, len(FIELDS)), strict=True))
         self.declared = [*FIELDS[: rng.choice((2, len(FIELDS)))], LOG]
         self.over = False
         self.waits = 0
-        self._weights = self._draw_weights()
+        self._weights = self._draw_weights(several_processes=runner.scatter(rng))
         self._scale = rng.choice((1, 1, 10, 60))
         self._stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", "é "))
         self._ids = 0
 
-    def _draw_weights(self) -> dict[str, int]:
+    def _draw_weights(self, *, several_processes: bool) -> dict[str, int]:
         """Draw how often each call is made: a run without some calls finds what these hide."""
         weights = {call: self.rng.choice((0, 1, 3, 8)) for call in CALLS}
         weights |= dict.fromkeys(self.profile.often, 5)
@@ -90,7 +91,7 @@ class RunPlan:
         weights["drain"] = min(2, weights["drain"])
         if self.profile.refuses:
             weights["refuse"] = 8
-        if self.runner.scatter(self.rng):  # a process that waits can't be replaced by another
+        if several_processes:  # one that waits can't attach anew
             weights["wait"] = 0
         return weights
 
@@ -123,10 +124,9 @@ class RunPlan:
         at = self.rng.randrange(len(rows))
         return list(rows[at : at + size])[:: self.rng.choice((1, -1))]
 
-    def fields(self) -> list[str]:
+    def some_fields(self) -> list[str]:
         """Draw some of the fields, in any order."""
-        names = [*self.kinds, *([LOG] if self.has_objects else [])]
-        return self.rng.sample(names, self.rng.randint(1, len(names)))
+        return self.rng.sample(self.fields, self.rng.randint(1, len(self.fields)))
 
     def tags(self) -> Tags:
         """Draw the tags of a row."""
@@ -136,9 +136,3 @@ class RunPlan:
             key: self.rng.choice(lengths) if key == INPUT_LENGTHS else self.objects.tag()
             for key in keys
         }
-
-    def values(self, name: str, kind: FieldKind, earlier: Sequence[list[Any]]) -> Sequence[Any]:
-        """Draw a value of the field for each row in ``earlier``, its former values."""
-        if name == LOG:
-            return self.objects.extended(earlier)
-        return self.rows.draw(name, kind, earlier)

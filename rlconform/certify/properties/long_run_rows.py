@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -21,7 +21,6 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.properties.long_run_plan import LOG, TASKS, RunPlan
-from rlconform.certify.properties.near_values import FieldKind
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -33,6 +32,9 @@ MANY = 300
 #: Puts, reads and claims that are repeated later.
 REMEMBERED = 6
 
+#: Ids, values by field, and tags.
+Put = tuple[Sequence[str], Mapping[str, Sequence[Any]], Sequence[Tags] | None]
+
 
 class ModelledRows:
     """A partition of the plane and its model: puts, judged answers, and what may be changed."""
@@ -42,19 +44,18 @@ class ModelledRows:
         self._kinds = dict(plan.kinds)
         self._model = PartitionModel()
         self._values: dict[tuple[str, str], list[Any]] = defaultdict(list)  # by id and field
-        self._puts: list[tuple[Sequence[str], Mapping[str, Any], Sequence[Tags] | None]] = []
-        self._claimed: list[KVBatchMeta] = []
-        self._reads: list[tuple[list[str], list[str]]] = []
+        self._puts: deque[Put] = deque(maxlen=REMEMBERED)
+        self._claimed: deque[KVBatchMeta] = deque(maxlen=REMEMBERED)  # copies
+        self._reads: deque[tuple[list[str], list[str]]] = deque(maxlen=REMEMBERED)
         self._register()
 
     def _register(self) -> None:
         """Register the partition with the run's declared fields."""
         self._part.register(self._plan.declared, TASKS)
 
-    def _put(
-        self, ids: Sequence[str], rows: Mapping[str, Sequence[Any]], tags: Sequence[Tags] | None
-    ) -> None:
+    def _put(self, put: Put) -> None:
         """Put values, and apply the put to the model."""
+        ids, rows, tags = put
         columns = {name: self._column(name, values) for name, values in rows.items()}
         given = None if tags is None else [dict(each) for each in tags]
         try:
@@ -66,7 +67,7 @@ class ModelledRows:
         for name, column in columns.items():
             self._spoil(*(column if name == LOG else [column]))
         self._spoil(*(given or ()))
-        self._puts = [*self._puts[1 - REMEMBERED :], (ids, rows, tags)]
+        self._puts.append(put)
         by_id = None if tags is None else dict(zip(ids, tags, strict=True))
         self._model.put(ids, rows, 0, by_id)
         for name, values in rows.items():
@@ -74,8 +75,11 @@ class ModelledRows:
                 self._values[sample_id, name].append(value)
 
     def _draw(self, ids: Sequence[str], name: str) -> Sequence[Any]:
+        """Draw a value of the field for each row; it may be like a former one of that row."""
         earlier = [self._values[i, name] for i in ids]
-        return self._plan.values(name, self._kinds.get(name, _NO_KIND), earlier)
+        if name == LOG:
+            return self._plan.objects.extended(earlier)
+        return self._plan.rows.draw(name, self._kinds[name], earlier)
 
     def _column(self, name: str, values: Sequence[Any]) -> Any:
         """Return the column to put; now and then jagged rows of one length, or other strides."""
@@ -89,6 +93,7 @@ class ModelledRows:
         return column
 
     def _raises(self, call: Callable[[], object]) -> bool:
+        """Whether the plane raises an error; a violation is raised on."""
         try:
             call()
         except ContractViolation:
@@ -103,19 +108,18 @@ class ModelledRows:
         self, task: str, names: Sequence[str], meta: BatchMeta, ready: Sequence[str], due: int
     ) -> None:
         """Expect at least ``due`` rows, all ready, with their tags; apply the claim."""
-        may, ids = {*ready}, meta.sample_ids
+        ids, may, claimed = meta.sample_ids, {*ready}, {*meta.sample_ids}
         wrong = [i for i in ids if i not in may]
         if self._plan.judges("claims"):
             why = self._model.why_not_ready(wrong[0], task, names) if wrong else ""
             expect(not wrong, f"only rows that are ready for {task}", f"{wrong[:3]}, {why}")
-            lost = [i for i in ready if i not in {*ids}]
+            lost = [i for i in ready if i not in claimed]
             got = f"{len(ids)}, without {lost[:3]}"
             expect(len(ids) >= due, f"{task} to claim {due} rows with {list(names)}", got)
         if self._plan.judges("tags") and not wrong:
             self._judge_tags(meta)
         self._model.claim(task, ids)
-        copied = KVBatchMeta.of(meta).subset(range(len(ids)))
-        self._claimed = [*self._claimed[1 - REMEMBERED :], copied]
+        self._claimed.append(KVBatchMeta.of(meta).subset(range(len(ids))))
         self._spoil(meta.sample_ids, meta.tags, meta.fields)
 
     def _judge_tags(self, meta: BatchMeta) -> None:
@@ -160,14 +164,22 @@ class ModelledRows:
                 value["spoiled"] = math.nan
 
 
-_NO_KIND = FieldKind(Tensor().dtype)
-
-
 def _plain(values: Sequence[Any]) -> bool:
-    """Whether the objects hold only types of the capability ``objects``."""
-    return all(
-        _plain([*value.keys(), *value.values()]) if type(value) is dict
-        else _plain(value) if type(value) is list
-        else value is None or type(value) in (bool, int, float, str)
-        for value in values
-    )  # fmt: skip
+    """Whether the objects hold only what the capability ``objects`` promises to carry."""
+    return all(map(_is_plain, values))
+
+
+def _is_plain(value: Any) -> bool:
+    match value:
+        case dict() if type(value) is dict:
+            return _plain([*value.keys(), *value.values()])
+        case list():
+            return _plain(value)
+        case None | bool() | str():
+            return True
+        case int():
+            return -(2**63) <= value < 2**63
+        case float():
+            return math.isfinite(value)
+        case _:
+            return False

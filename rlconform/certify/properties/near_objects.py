@@ -1,4 +1,7 @@
-"""``NearObjects`` draws objects and tags, many of which differ by little from earlier ones."""
+"""``NearObjects`` draws objects and tags, many of which differ by little from earlier ones.
+
+``near_values`` says why.
+"""
 
 from __future__ import annotations
 

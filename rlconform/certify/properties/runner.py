@@ -253,8 +253,7 @@ SCATTERED_SHARE = 0.3
 @contextmanager
 def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
     """Yield a check's runner; keep a failing example's calls as evidence and for the reproducer."""
-    scattered = is_scattered(request.node)
-    share = SCATTERED_SHARE if scattered else 1.0
+    share = SCATTERED_SHARE if is_scattered(request.node) else 1.0
     runner = PropertyRunner(
         request.getfixturevalue("client"),
         request.getfixturevalue("target").timeouts,

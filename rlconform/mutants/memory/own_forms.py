@@ -29,9 +29,10 @@ class FlagsWrittenByWholeBytes(MemoryEngine):
 
     def _clear_beside(self, partition_id: str, ids: Ids, name: str) -> None:
         rows = [row for row in find_rows(self, partition_id, None) if name in row.fields]
-        written = {n // 8 for n, row in enumerate(rows) if row.sample_id in ids}
-        beside = [row.sample_id for n, row in enumerate(rows) if n // 8 in written]
-        beside = [sample_id for sample_id in beside if sample_id not in {*ids}]
+        put = {*ids}
+        written = {n // 8 for n, row in enumerate(rows) if row.sample_id in put}
+        held = [row.sample_id for n, row in enumerate(rows) if n // 8 in written]
+        beside = [sample_id for sample_id in held if sample_id not in put]
         if beside and len(ids) < 8:
             zeros = TensorDict({name: torch.zeros(len(beside), dtype=torch.bool)}, [len(beside)])
             super().put(partition_id, beside, zeros, None)
