@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
+from http import HTTPMethod
 from typing import Any
 
 import numpy as np
@@ -44,16 +44,11 @@ OTHER_OBJECTS: dict[str, Callable[[], Any]] = {
         "mask": torch.zeros(2, 0, dtype=torch.bool),
     },
     "bytes": lambda: {"image": b"\x00\xff"},
-    "subclass_of_str": lambda: [Role("user")],
+    # of the standard library: every process can import it
+    "subclass_of_str": lambda: [HTTPMethod.POST],
     "nan": lambda: {"advantage": float("nan"), "minus": -0.0},
     "nan_in_a_list": lambda: {"logprobs": [0.5, float("nan"), float("-inf"), -0.0]},
 }
-
-
-class Role(StrEnum):
-    """A role of a message: an enum member that equals its text but is not a plain string."""
-
-    USER = "user"
 
 
 #: Columns of one type each, for which a plane may have another form.
