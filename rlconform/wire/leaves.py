@@ -35,14 +35,26 @@ def classify_leaf(leaf: object) -> LeafKind:
 
 
 def is_jagged(leaf: Tensor) -> bool:
-    """Whether ``leaf`` is a ``torch.jagged`` tensor whose second dimension is the ragged one."""
-    return leaf.layout is torch.jagged and not isinstance(leaf.shape[1], int)
+    """Whether ``leaf`` is a ``torch.jagged`` tensor whose second dimension is the ragged one.
+
+    It reads torch's attribute: ``layout`` and ``shape`` of a jagged tensor pass through Python code
+    of torch, which takes a hundred times as long, and all columns of all calls are asked.
+    """
+    return type(leaf) is not Tensor and getattr(leaf, "_ragged_idx", None) == 1
+
+
+def jagged_buffers(leaf: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the values, offsets and lengths that a jagged leaf holds, without grad or copies.
+
+    ``lengths`` is None unless the rows have gaps. The attributes are read for the same reason as in
+    ``is_jagged``: ``values()`` passes through torch's dispatcher.
+    """
+    return leaf._values.detach(), leaf._offsets, leaf._lengths
 
 
 def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
     """Return a jagged leaf's concatenated tokens (copied if its rows have gaps) and row lengths."""
-    jagged: Any = leaf.detach()  # torch's stubs do not know the methods of a jagged tensor
-    values, offsets, lengths = jagged.values(), jagged.offsets(), jagged.lengths()
+    values, offsets, lengths = jagged_buffers(leaf)
     rows = RaggedRows(offsets.diff() if lengths is None else lengths)
     if lengths is None and rows.total == values.shape[0]:
         return values, rows
@@ -55,11 +67,11 @@ def rows_of(leaf: Tensor) -> list[Tensor]:
     Rows are views of the leaf, except for a jagged leaf with gaps between its rows. ``TypeError``
     for a leaf that is not a tensor, is sparse, or has no dimensions.
     """
-    if not isinstance(leaf, Tensor) or leaf.layout not in {torch.strided, torch.jagged}:
-        raise TypeError(f"no rows in {type(leaf).__name__}")
-    if is_jagged(leaf):
+    if isinstance(leaf, Tensor) and is_jagged(leaf):
         values, rows = jagged_parts(leaf)
         return list(torch.split(values, rows.lengths.tolist()))
+    if not isinstance(leaf, Tensor) or leaf.layout not in {torch.strided, torch.jagged}:
+        raise TypeError(f"no rows in {type(leaf).__name__}")
     if leaf.dim() == 0:
         raise TypeError("a tensor without dimensions has no rows")
     return list(leaf.detach().unbind())

@@ -111,10 +111,13 @@ def fork_server(planes: Path) -> Iterator[ForkServer]:
 
 @pytest.fixture
 def certify_here(tmp_path: Path, fork_server: ForkServer) -> Callable[..., Certification]:
-    """``certify_here(target, select)``: the report without the command; no process may remain."""
+    """``certify_here(target, select)``: the report without the command; no process may remain.
 
-    def run(target: str, select: str = "") -> Certification:
-        options = CertifyOptions(target, select=select)
+    ``effort`` is the share of the generated examples.
+    """
+
+    def run(target: str, select: str = "", effort: float = 1.0) -> Certification:
+        options = CertifyOptions(target, select=select, effort=effort)
         done = certification.certify(options, fork_server=fork_server)
         assert fork_server.end_leftovers() == []
         out = write_report(done, tmp_path / "report")

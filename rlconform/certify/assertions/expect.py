@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
+from rlconform.certify.assertions.raw_bytes import as_bytes, raw_bytes
 from rlconform.certify.recording.shorten import error_text, shorten
 from rlconform.wire import object_rows, rows_of
 
@@ -128,7 +129,7 @@ def _reordered(got: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> boo
     """Whether ``got`` holds the same rows as ``rows``, in any order."""
 
     def key(row: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
-        return str(row.dtype), tuple(row.shape), as_bytes(row).numpy().tobytes()
+        return str(row.dtype), tuple(row.shape), raw_bytes(row)
 
     return Counter(map(key, got)) == Counter(map(key, rows))
 
@@ -208,7 +209,7 @@ def _same_bits(got: torch.Tensor, want: torch.Tensor) -> bool:
     """Whether two rows of one dtype and shape are bitwise equal."""
     if want.dtype in INTEGERS and got.device == want.device:  # without copies
         return tensors_equal(got, want)
-    return tensors_equal(as_bytes(got), as_bytes(want))
+    return raw_bytes(got) == raw_bytes(want)
 
 
 def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
@@ -224,18 +225,10 @@ def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
     return shown[0], shown[1]
 
 
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's bytes as a flat uint8 tensor, NaN payloads and signed zeros included."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
-    # copied first: view(uint8) needs stride 1, and contiguous() may leave one element another
-    # stride
-    return plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)
-
-
 def show_row(row: torch.Tensor) -> str:
     """Return a row as readable text: its label if the test data has one, else its first values."""
     if row.numel():
-        text = as_bytes(row).numpy().tobytes()  # a row of any dtype may hold a label
+        text = raw_bytes(row)  # a row of any dtype may hold a label
         if text.startswith(b"row:"):
             return text.decode("utf-8", "replace").rstrip("\x00.")
     return shorten(str(row.reshape(-1)[:8].tolist()))

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from rlconform.certify.assertions.expect import (
     ContractViolation,
-    as_bytes,
     expect,
     leaf_of,
     rows_in,
     show_row,
-    tensors_equal,
 )
+from rlconform.certify.assertions.raw_bytes import raw_bytes
 from rlconform.certify.recording.shorten import error_text
 from rlconform.wire.leaves import is_jagged
 
@@ -87,7 +86,7 @@ def expect_whole_column(batch: TensorDictBase, field: str) -> None:
         return
     if column.layout is torch.jagged:
         _expect_structure(column, field)
-    content = b"".join(as_bytes(row).numpy().tobytes() for row in rows)
+    content = b"".join(raw_bytes(row) for row in rows)
     shapes = tuple(tuple(row.shape) for row in rows)
     results = _results_of_torch(column.layout, rows[0].device, rows[0].dtype, shapes, content)
     for operation, wanted in zip(_OPERATIONS, results, strict=True):
@@ -179,7 +178,7 @@ def _difference(got: list[Tensor], wanted: list[Tensor]) -> tuple[str, str] | No
 
 def _equal(got: Tensor, wanted: Tensor) -> bool:
     """Whether the values are equal. Two NaNs always are: arithmetic guarantees no NaN payload."""
-    if tensors_equal(as_bytes(got), as_bytes(wanted)):
+    if raw_bytes(got) == raw_bytes(wanted):
         return True
     if not (got.is_floating_point() or got.is_complex()):
         return False

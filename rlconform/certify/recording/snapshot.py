@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDictBase
 
-from rlconform.certify.assertions.expect import as_bytes
-from rlconform.wire.leaves import is_jagged
+from rlconform.certify.assertions.raw_bytes import raw_bytes
+from rlconform.wire.leaves import is_jagged, jagged_buffers
 
 #: Bytes of a tensor from which its values are not compared.
 LARGE = 1 << 20
@@ -95,12 +95,10 @@ def _of_object(value: Any) -> Any:
 
 def _of_tensor(tensor: torch.Tensor) -> Any:
     if is_jagged(tensor):
-        jagged: Any = tensor  # torch does not type its nested tensors
-        parts = [jagged.values(), jagged.offsets(), jagged.lengths()]
-        return "jagged", tuple(fingerprint(part) for part in parts)
+        return "jagged", tuple(fingerprint(part) for part in jagged_buffers(tensor))
     if tensor.layout is not torch.strided or tensor.is_nested:
         return str(tensor.layout), id(tensor)
     changes = None if tensor.is_inference() else tensor._version
     if tensor.numel() * tensor.element_size() > LARGE or tensor.device.type != "cpu":
         return tensor.dtype, tuple(tensor.shape), tensor.data_ptr(), changes
-    return tensor.dtype, tuple(tensor.shape), as_bytes(tensor).numpy().tobytes()
+    return tensor.dtype, tuple(tensor.shape), raw_bytes(tensor)

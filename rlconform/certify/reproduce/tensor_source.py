@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from rlconform.wire.leaves import is_jagged, jagged_buffers
+
 #: Tensors of up to this many elements are written one by one, larger ones as compressed bytes.
 MAX_LITERAL = 256
 #: Most characters of one tensor in a script.
@@ -27,8 +29,12 @@ class NoSource(ValueError):
 
 def tensor_source(value: torch.Tensor) -> str:
     """Return source that builds an equal tensor; ``NoSource`` if it is too large or quantized."""
-    if value.requires_grad:
+    with torch._C.DisableTorchFunctionSubclass():  # of a jagged tensor it takes torch 35 us
+        requires_grad = value.requires_grad
+    if requires_grad:
         return f"{tensor_source(value.detach())}.requires_grad_()"
+    if is_jagged(value):
+        return _jagged(value)
     value = value.detach()
     if value.device.type != "cpu":
         return f"{tensor_source(value.cpu())}.to({str(value.device)!r})"
@@ -53,9 +59,11 @@ def _nested(value: Any) -> str:
     if value.layout is torch.strided:
         shown = ", ".join(tensor_source(row.clone()) for row in value.unbind())
         return f"torch.nested.nested_tensor([{shown}], layout=torch.strided)"
-    if getattr(value, "_ragged_idx", 1) != 1:
-        raise NoSource("it holds a tensor that is ragged in a later dimension")
-    values, offsets, lengths = value.values(), value.offsets(), value.lengths()
+    raise NoSource("it holds a tensor that is ragged in a later dimension")
+
+
+def _jagged(value: torch.Tensor) -> str:
+    values, offsets, lengths = jagged_buffers(value)
     if lengths is None and int(offsets[0]) == 0 and int(offsets[-1]) == len(values):
         rows = list(torch.split(values, offsets.diff().tolist()))
         uneven = len({len(row) for row in rows}) > 1  # labeled_column makes even ones dense

@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rlconform.certify.assertions.expect import as_bytes
+from rlconform.certify.assertions.raw_bytes import raw_bytes
 from rlconform.contract import BatchMeta, DataPlaneClient, Tags
 from rlconform.contract.fields import GENERATION_LOGPROBS, INPUT_IDS, TOKEN_MASK
 from rlconform.wire import rows_of
@@ -106,5 +106,5 @@ def digests_of(sample_ids: Sequence[str], name: str, column: Any) -> Tensor:
 
 def _digest(sample_id: str, name: str, row: Tensor) -> int:
     text = f"{sample_id}/{name}/{row.dtype}/{tuple(row.shape)}/".encode()
-    raw = blake2b(text + as_bytes(row).numpy().tobytes(), digest_size=8).digest()
+    raw = blake2b(text + raw_bytes(row), digest_size=8).digest()
     return int.from_bytes(raw, "big", signed=True)

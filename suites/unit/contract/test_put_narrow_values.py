@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import as_bytes, expect, leaf_of
+from rlconform.certify.assertions.expect import expect, leaf_of
+from rlconform.certify.assertions.raw_bytes import as_bytes
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.wire import stack_or_nest

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import NonTensorData, TensorDict
 
-from rlconform.certify.assertions.expect import as_bytes
+from rlconform.certify.assertions.raw_bytes import as_bytes
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import ELEM_COUNTS_PER_GB, MICRO_BATCH_INDICES, MICRO_BATCH_LENGTHS
 from rlconform.grpo.trainers.legacy_sharding import shard_batch_for_dp

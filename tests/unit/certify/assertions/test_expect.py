@@ -17,7 +17,6 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 from rlconform.certify.assertions.expect import (
     ContractViolation,
     ShouldViolation,
-    as_bytes,
     expect,
     expect_column,
     expect_equal,
@@ -29,6 +28,7 @@ from rlconform.certify.assertions.expect import (
     same_object,
     show_row,
 )
+from rlconform.certify.assertions.raw_bytes import as_bytes
 from rlconform.certify.scenarios.labeled_rows import labeled_row, labeled_rows
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import UnknownSample

@@ -13,12 +13,12 @@ import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, is_tensorclass, tensorclass
 
 from rlconform.certify.assertions.expect import (
-    as_bytes,
     expect_column,
     expect_objects,
     row_difference,
     same_object,
 )
+from rlconform.certify.assertions.raw_bytes import as_bytes
 from rlconform.certify.reproduce.call_source import call_source, literal, tensorclass_like
 from rlconform.certify.reproduce.tensor_source import NoSource, unpacked
 from rlconform.certify.scenarios.labeled_rows import labeled_column, random_rows
