@@ -70,10 +70,31 @@ def _jagged(value: torch.Tensor) -> str:
         if uneven and len(values) <= MAX_BYTES and (labeled := _labeled(rows)):
             return labeled
         if rows and _is_plain(values) and offsets.dtype is torch.int64:
-            shown = ", ".join(tensor_source(row.clone()) for row in rows)
+            shown = ", ".join(_row_sources(values, rows))
             return f"torch.nested.as_nested_tensor([{shown}], layout=torch.jagged)"
     parts = [tensor_source(part) for part in (values, offsets, lengths) if part is not None]
     return f"torch.nested.nested_tensor_from_jagged({', '.join(parts)})"
+
+
+def _row_sources(values: torch.Tensor, rows: list[torch.Tensor]) -> list[str]:
+    """Return the rows' sources; of a few numbers the elements are read at once, in less time."""
+    few = values.numel() <= MAX_LITERAL and values.dtype is not torch.uint8
+    if not few or not _has_literal(values):
+        return [tensor_source(row.clone()) for row in rows]
+    elements, sources, end = values.tolist(), [], 0
+    for row in rows:
+        start, end = end, end + len(row)
+        empty = f"torch.empty({tuple(row.shape)}, dtype={row.dtype})"
+        source = f"torch.tensor({elements[start:end]}, dtype={row.dtype})"
+        sources.append(source if row.numel() else empty)
+    return sources
+
+
+def _has_literal(value: torch.Tensor) -> bool:
+    """Whether decimals say each element: only bytes tell two NaNs apart, complex has no literal."""
+    if value.is_complex():
+        return False
+    return not value.is_floating_point() or bool(value.double().isfinite().all())
 
 
 def _strided(value: torch.Tensor) -> str:
@@ -101,8 +122,7 @@ def _dense(value: torch.Tensor) -> str:
         return f"torch.empty({tuple(value.shape)}, dtype={value.dtype})"
     if value.numel() > MAX_LITERAL:
         return _large(value)
-    if value.is_complex() or (value.is_floating_point() and not value.double().isfinite().all()):
-        # only bytes distinguish two NaNs, and a complex element has no literal
+    if not _has_literal(value):
         raw = value.reshape(-1).view(torch.uint8).tolist()
         source = f"torch.tensor({raw}, dtype=torch.uint8).view({value.dtype})"
         return f"{source}.reshape({tuple(value.shape)})"

@@ -72,6 +72,19 @@ def ClearLimitedToPage(rows: Rows, ids: Ids | None) -> Ids | None:
     return (list(rows) if ids is None else ids)[:PAGE]
 
 
+@ids_mutant("CLEAR-01", evidence="UnknownSample", may_fail="CLAIM-04 REG-05")
+def LargeClearTakesRangesOfGroups(rows: Rows, ids: Ids | None) -> Ids | None:
+    """Writes a large clear as a range of ids per group, and clears what lies between its ends."""
+    if ids is None or len(ids) < 256:
+        return ids
+    ranges: dict[str, tuple[str, str]] = {}
+    for each in ids:
+        low, high = ranges.get(group := each.rpartition("_g")[0], (each, each))
+        ranges[group] = min(low, each), max(high, each)
+    last = "", ""
+    return [i for i in rows if (span := ranges.get(i.rpartition("_g")[0], last))[0] <= i <= span[1]]
+
+
 @clear_mutant("CLEAR-02", evidence="UnknownSample")
 def ClearUnknownIdsRejected(clear: MethodCall) -> None:
     """Raises an error for a clear of rows that don't exist (TQ-12)."""

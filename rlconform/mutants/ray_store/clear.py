@@ -134,3 +134,24 @@ class TombstonesSpareNewRows(Controller):
             for row in (rows[i] for i in sample_ids if i in rows and rows[i].writer != writer):
                 self._tombs.setdefault((partition_id, row.writer), set()).add(row.sample_id)
         return await super().clear(partition_id, sample_ids, writer)
+
+
+#: Rows that a page of a partition lists.
+_PAGE = 1000
+
+
+@controller_mutant("CLEAR-03", evidence="after a clear of None", chance=False)
+class PagesMoveWhileCleared(Controller):
+    """Clears by None page after page, and goes on where the next page began before the clear."""
+
+    @answers
+    async def clear(self, partition_id: str, sample_ids: list[str] | None, writer: str) -> Any:
+        if sample_ids is None:
+            sample_ids, listed, at = [], dict(self._index.partition(partition_id)._rows), 0
+            while page := [*listed.items()][at : at + _PAGE]:
+                own = [sample_id for sample_id, row in page if row.writer == writer]
+                sample_ids += own
+                for one in own:
+                    del listed[one]
+                at += _PAGE if len(page) > len(own) else 0  # a page of own rows was the first
+        return await super().clear(partition_id, sample_ids, writer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -77,3 +78,44 @@ class ObjectsOfWritersJoinedByEquality(ControllerClient):
             ]
 
         return with_objects(batch, joined)
+
+
+class _NumbersPuts(Controller):
+    _numbers = State(Counter[str])  # of puts, by writer
+    _puts = State(dict[tuple[str, str], tuple[str, int]])  # by row: its writer, and its put
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, columns, reference)
+        if not isinstance(due, Refusal):
+            self._numbers[put.writer] += 1
+            of = put.writer, self._numbers[put.writer]
+            self._puts.update(dict.fromkeys(((put.partition_id, i) for i in put.sample_ids), of))
+        return due
+
+    async def puts(self, partition_id: str, sample_ids: Ids) -> list[tuple[str, int]]:
+        """Return who put each row, and by which of its puts."""
+        return [self._puts[partition_id, i] for i in sample_ids]
+
+
+@ray_mutant("PUT-21", evidence="row")
+class DictionariesNumberedByWriter(ControllerClient):
+    """Keeps a dictionary for each put of few values, and takes equal numbers for one dictionary."""
+
+    controller_class = _NumbersPuts
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        puts = self._connection.call("puts", partition_id, sample_ids)
+
+        def decoded(values: list[Any]) -> list[Any]:
+            rows = [(put, repr(value)) for put, value in zip(puts, values, strict=True)]
+            held: dict[tuple[str, int], dict[str, Any]] = {}
+            for (put, shown), value in zip(rows, values, strict=True):
+                held.setdefault(put, {}).setdefault(shown, value)
+            known: dict[tuple[int, int], list[Any]] = {}
+            for (_, number), entries in held.items():
+                known.setdefault((number, len(entries)), [*entries.values()])
+            return [known[put[1], len(held[put])][[*held[put]].index(shown)] for put, shown in rows]
+
+        few = len(sample_ids) >= 4 * len({*puts})  # rows of few puts
+        return with_objects(batch, decoded) if few else batch

@@ -15,7 +15,7 @@ from rlconform.mutants.memory.helpers import give_back, rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
 
 
-class _WakesSome(Controller):
+class WakesSome(Controller):
     """A controller that looks whether a waiting claim is ready only at changes that ``concern`` it.
 
     ``concern`` is called with the claim's partition, task and what ``note`` returned at its start.
@@ -48,7 +48,7 @@ class _WakesSome(Controller):
             )
 
 
-class _NeedsByTask(_WakesSome):
+class _NeedsByTask(WakesSome):
     _needs = State(dict[tuple[str, str], dict[str, list[frozenset[str]]]])
 
     async def claim_of(self, process: str, *claim: Any) -> Any:
@@ -88,7 +88,7 @@ class WaitersShareFieldsOfTask(ControllerClient):
         self._connection.call_waiting = as_process
 
 
-class _Subscriptions(_WakesSome):
+class _Subscriptions(WakesSome):
     _members = State(set[str])
     _putter = ""
 
@@ -163,7 +163,7 @@ class ClaimLeasedByClock(ControllerClient):
         self._connection.call_waiting = renewing
 
 
-class _WaitersByTask(_WakesSome):
+class _WaitersByTask(WakesSome):
     _ended = State(Counter[tuple[str, str]])
 
     async def end_waits(self, partition_id: str, task: str) -> None:

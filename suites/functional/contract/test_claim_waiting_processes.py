@@ -67,6 +67,20 @@ def test_a_claim_that_waits_is_woken_after_another_process_has_registered_the_pa
     expect_ids(woken, ["v_g0", "v_g1"], "rows put after the registration")
 
 
+@requirement("CLAIM-05", leans_on=("CLAIM-06",))
+def test_a_claim_is_woken_though_another_process_gave_up_and_is_silent(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes that wake one waiter after the other stop at one whose claim has timed out."""
+    silent, waiter, writer = (part.via(actor) for actor in actors(3))
+    for batch_size in (2, 1):
+        expect_timeout(silent, batch_size, timeout_s=0.2)
+    waiting = start_blocking_claim(waiter, 2, timeout_s=4 * part.timeouts.settle)
+    expect_waiting(waiting, part, "two rows", "an answer with no row ready")
+    writer.put_labeled(IDS[:2])
+    expect_ids(expect_woken(waiting, waiter, writer), IDS[:2], "rows put during the wait")
+
+
 @requirement("CLAIM-05", leans_on=("LIFE-06",))
 def test_a_process_that_attaches_during_a_wait_wakes_the_claim(
     part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]

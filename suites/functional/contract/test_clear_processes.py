@@ -20,6 +20,8 @@ from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
+#: Rows of a large step.
+MANY = 4096
 
 
 @requirement("CLEAR-01")
@@ -164,3 +166,23 @@ def test_many_rows_of_writers_by_turns_are_dropped_at_once(
     expect_ids(part.claim("train", batch_size=len(ids)), kept, "rows that were not cleared")
     for gone in (ids[1], ids[150], ids[-1]):
         expect_unreadable(partial(part.get, [gone], "x"), gone, "x")
+
+
+@requirement("CLEAR-03", leans_on=("CLAIM-04",))
+@each_pair
+def test_none_drops_all_of_very_many_rows_between_those_of_another_process(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that list a partition in pages and clear as they go skip rows of the next page."""
+    other, leaving = views = looker_and_changer(part, actors, pair)
+    size = MANY // 8
+    ids = [f"r{n}" for n in range(MANY)]
+    for n in range(8):
+        views[n % 2].put_labeled(ids[n * size : (n + 1) * size])
+    theirs, own = ([i for n, i in enumerate(ids) if n // size % 2 == who] for who in range(2))
+    leaving.clear(None)
+    left = other.claim("train", ["x"], batch_size=MANY)
+    expect_ids(left, theirs, "rows of the other process, after a clear of None")
+    for gone in own[:: size // 2]:
+        expect_unreadable(partial(other.get, [gone], "x"), gone, "x")
+    other.expect_labeled(theirs[:: size // 4])

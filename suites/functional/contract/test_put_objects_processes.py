@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -12,7 +13,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
-from rlconform.contract import Target
+from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire import object_array
 
 
@@ -50,6 +51,44 @@ def test_equal_objects_of_two_processes_keep_their_types(
     for ids in ([*put], [*put][::-1], by_turns, by_turns[::-1]):
         for view in (first, second):
             expect_objects(view.get(ids, "log"), "log", [put[i] for i in ids])
+
+
+#: Distinct values of a column, and a column's rows.
+FEW, COLUMN = 3, 16
+
+
+@requirement("PUT-21")
+def test_columns_of_few_values_of_two_new_processes_are_read_together(
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient], target: Target
+) -> None:
+    """Planes that store such columns as numbers keep a dictionary, and each process counts its own.
+
+    Two new processes make the same calls in turn, so whatever they count is equal in both.
+    """
+    writers = [part.via(new_actor()) for _ in range(2)]
+    part.register(fields=["text", "log", "number"])
+    put: dict[str, dict[str, Any]] = {"text": {}, "log": {}, "number": {}}
+    for turn in range(3):
+        for n, writer in enumerate(writers):
+            ids = [f"t{turn}_w{n}_{i}" for i in range(COLUMN)]
+            numbers = [100 * n + 10 * turn + i % FEW for i in range(COLUMN)]
+            rows = {
+                "text": [f"task_{number}" for number in numbers],
+                "log": [{"env": number} for number in numbers],
+                "number": numbers,
+            }
+            columns = {name: object_array(values) for name, values in rows.items()}
+            if not put_or_leave_nothing(writer, target, ids, **columns):
+                return
+            for name, values in rows.items():
+                put[name] |= dict(zip(ids, values, strict=True))
+    ids = [*put["text"]]
+    by_turns = sorted(ids, key=lambda one: one.rpartition("_")[2])
+    for order in (ids, ids[::-1], by_turns):
+        for view in (part, *writers):
+            batch = view.get(order, *put)
+            for name, values in put.items():
+                expect_objects(batch, name, [values[i] for i in order])
 
 
 @requirement("PUT-21", leans_on=("PUT-13",))

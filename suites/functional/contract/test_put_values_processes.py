@@ -16,7 +16,7 @@ from rlconform.certify.assertions.expect import is_rejected
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import jagged, labeled_rows, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
+from rlconform.certify.scenarios.two_processes import PAIRS, each_pair, looker_and_changer
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 from rlconform.wire import stack_or_nest
@@ -179,3 +179,28 @@ def test_a_process_puts_again_what_another_replaced_since(
         writer.put(IDS, x=stack_or_nest(rows[version]), y=flags[version])
         for view in (second, first):
             view.expect_rows(IDS, x=rows[version], y=list(flags[version]))
+
+
+#: Who looks and who changes, and whether rows are cleared between puts, which takes twice as long.
+VERY_OFTEN = {name: (pair, False) for name, pair in PAIRS.items()}
+VERY_OFTEN["cleared_between"] = (PAIRS["attached_looks_owner_changes"], True)
+
+
+@requirement("PUT-13", leans_on=("CLEAR-04",))
+@pytest.mark.parametrize(("pair", "cleared"), VERY_OFTEN.values(), ids=VERY_OFTEN)
+def test_a_process_reads_what_another_has_changed_256_times_since(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], cleared: bool
+) -> None:
+    """A reader that keeps rows with a version of one byte takes the new version for its own."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS, "x", "y")
+    for field in "xy":
+        looker.expect_labeled(IDS, field)
+    last = 0
+    for n in part.rounds(1 << 8):
+        last = n + 1
+        if cleared:
+            changer.clear(IDS)
+        changer.put_labeled(IDS, *"xy"[: 1 + cleared], version=last)
+    looker.expect_labeled(IDS, "x", version=last)
+    looker.expect_labeled(IDS, "y", version=last * cleared)

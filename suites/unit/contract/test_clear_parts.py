@@ -19,6 +19,8 @@ from rlconform.wire import stack_or_nest
 
 ROWS = 64
 IDS = [f"u{n // 4}_g{n % 4}" for n in range(ROWS)]
+#: Rows of a step of many prompts.
+MANY = 2048
 
 #: The rows that are left, by their place in the put.
 LEFT = {
@@ -123,6 +125,30 @@ def test_unfinished_rows_stay_when_all_finished_ones_are_cleared(
         due = dict(zip(kept, tags, strict=True))
         expect_equal(tags_by_id(claimed), due, "tags of rows that were finished later")
     part.expect_labeled(kept, "x")
+
+
+@requirement("CLEAR-01", leans_on=("PUT-17", "CLAIM-04"))
+@pytest.mark.parametrize("size", [4, 16])
+def test_a_large_clear_leaves_each_row_of_a_group_that_it_does_not_name(
+    new_partition: Callable[..., PartitionUnderTest], size: int
+) -> None:
+    """A filter keeps the best answer of each prompt, which may be any one of its group.
+
+    Planes that write a large clear as ranges of ids, or by group, drop what lies between.
+    """
+    part = new_partition(fields=["x", "y"], tasks=TASKS, num_samples=MANY)
+    groups = range(MANY // size)
+    ids = [f"u{group}_g{member}" for group in groups for member in range(size)]
+    kept = [f"u{group}_g{group % size}" for group in groups]
+    part.put_labeled(ids, "x")
+    part.claim("train", ["x"], batch_size=MANY)
+    stay = set(kept)
+    part.clear([one for one in ids if one not in stay])
+    part.expect_labeled(kept, "x")
+    claimed = part.claim("prev_lp", ["x"], batch_size=len(kept))
+    expect_ids(claimed, kept, "rows that a large clear did not name")
+    again = part.claim("train", ["x"], batch_size=len(kept)).sample_ids
+    expect_equal(again, [], "rows claimed again after a large clear of others")
 
 
 @requirement("CLEAR-03", leans_on=("PUT-17",))
