@@ -42,6 +42,16 @@ def _widened(column: Tensor) -> Tensor:
     return column.to(torch.float32 if column.dtype is torch.float64 else torch.float64)
 
 
+def _gradient(column: Tensor) -> Tensor:
+    """Return the gradient of a factor of the column."""
+    differentiable = column.is_floating_point() or column.is_complex()
+    dtype = column.dtype if differentiable else torch.float32
+    factor = torch.ones((), dtype=dtype, device=column.device, requires_grad=True)
+    product: Any = column * factor
+    (gradient,) = torch.autograd.grad(product.values().sum().abs(), factor)
+    return gradient
+
+
 #: Padding comes first: other operations make torch cache the row lengths, after which a broken
 #: column may pad correctly.
 _OPERATIONS = (
@@ -63,6 +73,11 @@ _OPERATIONS = (
     _Operation("column * 2", lambda column: column * 2, "a trainer computes with a column"),
     _Operation(
         "column + column", lambda column: column + column, "a trainer computes with a column"
+    ),
+    _Operation(
+        "the gradient of factor in (column * factor).values().sum().abs()",
+        _gradient,
+        "a loss weighs what a model computes with a column, and goes backwards",
     ),
     _Operation("column.to(dtype)", _widened, "a trainer converts a column to its own precision"),
     _Operation(

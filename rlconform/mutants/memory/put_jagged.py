@@ -128,6 +128,13 @@ def GetJaggedMaxOfLastPage(leaf: Tensor) -> Tensor:
     )
 
 
+@read_jagged_mutant("PUT-29", evidence="gradient of factor", may_fail="GET-13")
+def GetJaggedOfInference(column: Tensor) -> Tensor:
+    """Builds jagged columns in inference mode, which no gradient may go through."""
+    with torch.inference_mode():
+        return torch.nested.nested_tensor(rows_of(column), layout=torch.jagged)
+
+
 @read_jagged_mutant("PUT-29", evidence="lengths()")
 def GetJaggedWithHoles(leaf: Tensor) -> Tensor:
     """Returns each jagged row in whole memory blocks, with a length that marks the used part.

@@ -76,3 +76,33 @@ def test_ready_rows_are_found_behind_many_that_are_not(
     claimed = part.claim("train", ["x", "y"], asked).sample_ids
     expect_equal(len(claimed), asked, "rows with both fields, the newest of 300")
     expect_ids(part.claim("prev_lp", ["x", "y"], 300), ids[-5:], "all rows with both fields")
+
+
+#: Rows of a claim, characters of each row's id, and of its tag: megabytes in one answer.
+LONG = {
+    "many_tags": (4096, 0, 1000),
+    "long_tags": (40, 0, 200_000),
+    "long_ids": (4096, 1000, 0),
+}
+
+
+@requirement("CLAIM-02", leans_on=("CLAIM-04", "TAG-01"))
+@pytest.mark.parametrize(("rows", "of_id", "of_tag"), LONG.values(), ids=LONG)
+def test_claims_with_megabytes_of_ids_and_tags_return_each_row_once(
+    new_partition: Callable[..., PartitionUnderTest], rows: int, of_id: int, of_tag: int
+) -> None:
+    """A prompt or an answer may be a tag. Planes that cut a large answer claim the rest as well."""
+    part = new_partition(num_samples=rows)
+    ids = [f"{n:05}{'i' * of_id}" for n in range(rows)]
+    texts = {one: f"{n}{'t' * of_tag}" for n, one in enumerate(ids)}
+    part.put(ids, [{"text": texts[one]} for one in ids], x=torch.arange(rows))
+    claimed: list[str] = []
+    while len(claimed) <= rows and (meta := part.claim(batch_size=rows)).sample_ids:
+        claimed += meta.sample_ids
+        tags = [tags["text"] for tags in meta.tags or []]
+        right = tags == [texts[one] for one in meta.sample_ids]
+        expect(right, f"the tags of {len(meta.sample_ids)} claimed rows", "others")
+    missing = len({*ids} - {*claimed})
+    expect(missing == 0, f"all of {rows} rows to be claimed", f"{missing} that no claim returned")
+    expect_equal(len(claimed), rows, "number of rows claimed")
+    expect(part.consumed(), "every row consumed", "False")
