@@ -68,6 +68,8 @@ DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
 MEGATRON_TESTS = "tests/e2e/megatron"
 #: They have a session of their own, as each certifies a plane.
 ROBUSTNESS_TESTS = "tests/functional/robustness"
+#: Those marked ``robustness`` run in that session too.
+REPRODUCERS = "tests/functional/test_reproducers.py"
 
 
 @nox.session
@@ -116,8 +118,8 @@ def functional(session: nox.Session) -> None:
     # Four workers on two cores: these tests wait for more than half of their time. Tests are given
     # out one by one, as some take minutes; those of a group that shares a Ray all at once.
     parallel = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder")
-    others = f"--ignore={ROBUSTNESS_TESTS}"
-    session.run("pytest", "tests/functional", others, *parallel, *ANY_ORDER, *session.posargs)
+    others = (f"--ignore={ROBUSTNESS_TESTS}", "-m", "not robustness")
+    session.run("pytest", "tests/functional", *others, *parallel, *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -137,9 +139,13 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session
 def robustness(session: nox.Session) -> None:
-    """Planes that harm their process, and Ctrl-C at every point: what is left, and the report."""
+    """Planes that harm their process, and Ctrl-C at every point: what is left, and the report.
+
+    Also the reproducers of failures that are like others.
+    """
     install(session, "dev", "tq")
     session.run("pytest", ROBUSTNESS_TESTS, "-n", "2", *session.posargs)
+    session.run("pytest", REPRODUCERS, "-m", "robustness", "-n", "2", *session.posargs)
 
 
 @nox.session

@@ -143,6 +143,16 @@ KINDS = {
     ),
 }
 
+#: Kinds whose scripts work as those of another kind do; ``nox -s robustness`` runs them.
+ALIKE = {
+    "error_where_none_is_due",
+    "result_of_get_data",
+    "odd_leaves",
+    "sparse_leaf",
+    "memory",
+    "exit",
+}
+
 #: Kinds that show between processes.
 SHARED = {
     "attached_client": Kind(
@@ -201,7 +211,13 @@ def tell_apart(done: Any, planes: Path, kind: Kind) -> None:
     assert CALLS in said
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=name, marks=[pytest.mark.robustness] * (name in ALIKE))
+        for name, kind in KINDS.items()
+    ],
+)
 def test_a_reproducer_tells_a_broken_plane_from_a_right_one(
     certify_here: Callable[..., Any], planes: Path, kind: Kind
 ) -> None:

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import (
     is_dense,
+    mapped,
     put_column_mutant,
     put_jagged_mutant,
     read_column_mutant,
 )
-from rlconform.mutants.memory.helpers import IMPATIENT, memory_mutant
+from rlconform.mutants.memory.helpers import IMPATIENT, memory_mutant, put_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 
 
@@ -131,3 +132,16 @@ def PutJaggedViewSendsStorage(leaf: Tensor) -> Tensor:
     """Sends the whole storage of a jagged column's tokens, as pickle does."""
     leaf.detach().values().untyped_storage().clone()  # type: ignore[no-untyped-call]
     return leaf
+
+
+@put_mutant("PUT-08", evidence="row ")
+def PutViewsOfOneAddressTakenForOne(put: MethodCall) -> None:
+    """Copies a tensor once that is put under two names, known by its address, shape and dtype."""
+    copied: dict[tuple[int, torch.Size, torch.dtype], Tensor] = {}
+
+    def once(leaf: Tensor) -> Tensor:
+        if not is_dense(leaf) or not leaf.numel():
+            return leaf
+        return copied.setdefault((leaf.data_ptr(), leaf.shape, leaf.dtype), leaf)
+
+    put(fields=mapped(put.fields, once))
