@@ -225,9 +225,13 @@ class Recording:
             self._listener(None)
 
     def forget_results(self) -> None:
-        """Keep no result of earlier calls: a check that measures memory would count them."""
+        """Keep no result or error of earlier calls: a check that measures memory would count them.
+
+        An error keeps the frames of the plane in which it was raised, and what they hold.
+        """
         with self._lock:
             self._results.clear()
+            self._errors.clear()
         self.changes.forget_results()
 
     def raised_by_plane(self, error: BaseException | None) -> bool:

@@ -66,16 +66,17 @@ def test_a_claim_takes_the_rows_of_very_many_puts(
 
 @requirement("CLAIM-04", leans_on=("PUT-12",))
 @pytest.mark.parametrize("asked", [1, 5])
+@pytest.mark.parametrize("rows", [300, 8192])
 def test_ready_rows_are_found_behind_many_that_are_not(
-    new_partition: Callable[..., PartitionUnderTest], asked: int
+    new_partition: Callable[..., PartitionUnderTest], rows: int, asked: int
 ) -> None:
     """Planes that look at the oldest rows first must look at the others too."""
-    part, ids = new_partition(num_samples=300), [f"r{n}" for n in range(300)]
+    part, ids = new_partition(num_samples=rows), [f"r{n}" for n in range(rows)]
     part.put(ids, x=torch.arange(len(ids)))
     part.put(ids[-5:], y=torch.arange(5))
     claimed = part.claim("train", ["x", "y"], asked).sample_ids
-    expect_equal(len(claimed), asked, "rows with both fields, the newest of 300")
-    expect_ids(part.claim("prev_lp", ["x", "y"], 300), ids[-5:], "all rows with both fields")
+    expect_equal(len(claimed), asked, f"rows with both fields, the newest of {rows}")
+    expect_ids(part.claim("prev_lp", ["x", "y"], rows), ids[-5:], "all rows with both fields")
 
 
 #: Rows of a claim, characters of each row's id, and of its tag: megabytes in one answer.

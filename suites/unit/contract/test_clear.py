@@ -13,6 +13,7 @@ from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,
+    expect_lookup_error,
 )
 from rlconform.certify.memory_usage import few_objects_to_collect, plane_bytes, settled_growth
 from rlconform.certify.plugin.markers import requirement
@@ -263,7 +264,9 @@ def expect_bounded(run: Callable[[int, float], int], size: int, cycles: int) -> 
 
 
 @requirement("CLEAR-06", patience=90, scattered=False)
-@pytest.mark.parametrize("way", ["one_row_stays", "rows_go_in_parts", "rows_are_overwritten"])
+@pytest.mark.parametrize(
+    "way", ["one_row_stays", "rows_go_in_parts", "rows_are_overwritten", "reads_fail"]
+)
 def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) -> None:
     size, ids = 8 << 20, [f"r{n}" for n in range(16)]
     rows = torch.ones(16, size // 16, dtype=torch.uint8)
@@ -275,7 +278,10 @@ def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) 
         for step in itertools.islice(steps, count):
             names = ids if way == "rows_are_overwritten" else [f"s{step}_{i}" for i in ids]
             part.put(names, x=rows)
-            if way == "one_row_stays":
+            if way == "reads_fail":  # a poll for a column that is not produced yet
+                expect_lookup_error(lambda ids=names: part.get(ids, "x", "y"), "a read too early")
+                part.forget_results()
+            if way in {"one_row_stays", "reads_fail"}:
                 part.clear(names)
             elif way == "rows_go_in_parts":
                 part.clear(names[::2])

@@ -5,6 +5,7 @@ Planes remember where the rows of a read are, by something shorter than its list
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from rlconform.certify.assertions.expect import (
+    expect,
     expect_column,
     expect_lookup_error,
     is_rejected,
@@ -107,6 +109,44 @@ def test_the_row_lengths_of_each_read_are_its_callers_own(
         overwrite(column.offsets(), "x")
     for batch in (before, read(part, ids)):
         expect_column(batch, "x", rows)
+
+
+#: Parts of a column that a caller keeps after it has dropped the batch.
+KEPT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "detached": lambda column: column.detach(),
+    "a_view": lambda column: column.view(-1),
+    "rows": lambda column: column[1:],
+    "numpy": lambda column: torch.from_numpy(column.numpy()),
+}
+
+
+@requirement("GET-13")
+@either_way
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("width", [1, 1 << 14], ids=["small", "large"])
+def test_a_part_of_a_result_outlives_its_batch(
+    new_partition: Callable[..., PartitionUnderTest],
+    keep: Callable[[torch.Tensor], torch.Tensor],
+    width: int,
+    read: Way,
+) -> None:
+    """Planes that lend buffers take one back when the tensor is gone that they have returned."""
+    part, ids = new_partition(), [f"r{n}" for n in range(4)]
+
+    def part_of_a_read() -> torch.Tensor:
+        column = leaf_of(read(part, ids), "x")
+        return keep(column.values() if is_jagged(column) else column)
+
+    part.put(ids, x=torch.arange(4.0 * width).view(4, width))
+    kept = part_of_a_read()
+    before = kept.clone()
+    part.forget_results()
+    gc.collect()
+    part.put(ids, x=torch.full((4, width), -1.0))
+    for _ in range(4):
+        read(part, ids)
+    now = torch.equal(kept, before)
+    expect(now, "what a caller keeps of a read unchanged by later reads", "other values")
 
 
 def check_failed_reads(part: PartitionUnderTest, read: Way, ids: list[str], lacking: str) -> None:

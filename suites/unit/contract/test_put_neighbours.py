@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect_objects, leaning_on
+from rlconform.certify.assertions.expect import expect_lookup_error, expect_objects, leaning_on
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import jagged, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -55,6 +55,33 @@ def test_fields_whose_names_are_alike_keep_their_own_values(
     for name, column in columns.items():
         part.expect_rows(IDS[:2], **{name: list(column)})
     part.expect_rows(IDS[:2], **{name: list(column) for name, column in columns.items()})
+
+
+#: Names that a plane may give to the parts of a jagged field x.
+PARTS = [f"x_{part}" for part in (
+    "lengths", "length", "len", "lens", "offsets", "values", "shape", "shapes", "dtype", "mask",
+    "size", "data", "nested", "jagged", "index", "meta", "0",
+)]  # fmt: skip
+
+
+@requirement("PUT-11", leans_on=("GET-05",))
+@pytest.mark.parametrize("first", ["parts", "x"])
+def test_fields_that_are_named_as_parts_of_a_jagged_one_are_their_own(
+    new_partition: Callable[..., PartitionUnderTest], first: str
+) -> None:
+    """Planes that store a jagged field as several columns need names that no caller gives."""
+    part = new_partition(fields=["x", *PARTS])
+    rows = [torch.arange(n) for n in (3, 1, 2)]
+    columns = {name: torch.arange(3) + 10 * n for n, name in enumerate(PARTS)}
+    puts = [columns, {"x": stack_or_nest(rows)}]
+    part.put(IDS[:3], **puts[first == "x"])
+    if first == "x":
+        part.expect_absent(IDS[:1], PARTS[0])
+        for name in PARTS[1:]:
+            expect_lookup_error(lambda name=name: part.get(IDS[:3], name), f"a read of {name}")
+    part.put(IDS[:3], **puts[first != "x"])
+    part.expect_rows(IDS[:3], **{name: list(column) for name, column in columns.items()})
+    part.expect_rows(IDS[2::-1], x=rows[::-1])
 
 
 #: Lengths of six rows, most of which end within a byte of bools or a word of numbers.
