@@ -73,7 +73,7 @@ OF_STORAGE = "test_put_values.py or test_put_jagged.py or test_get.py or test_cl
 @pytest.mark.parametrize(
     ("target", "chosen", "least"),
     [
-        ("transfer_queue/simple", f"functional or not scattered and ({OF_STORAGE})", 450),
+        ("transfer_queue/simple", f"functional or not scattered and ({OF_STORAGE})", 400),
         ("transfer_queue/mooncake_cpu", f"not scattered and ({OF_STORAGE})", 150),
     ],
 )

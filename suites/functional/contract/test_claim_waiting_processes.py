@@ -67,6 +67,37 @@ def test_a_claim_that_waits_is_woken_after_another_process_has_registered_the_pa
     expect_ids(woken, ["v_g0", "v_g1"], "rows put after the registration")
 
 
+@requirement("CLAIM-05", leans_on=("CLAIM-12",))
+@pytest.mark.parametrize("dp_rank", [0, 3])
+def test_equal_ranks_of_two_tasks_are_both_woken(
+    part: PartitionUnderTest, actors: Actors, dp_rank: int
+) -> None:
+    """Rank 0 of the trainer and of the reference policy wait at once, each in its own process."""
+    first, second, writer = (part.via(actor) for actor in actors(3))
+    timeout_s = 4 * part.timeouts.settle
+
+    def start(view: PartitionUnderTest, task: str) -> BackgroundCall:
+        return BackgroundCall(
+            lambda: view.claim(
+                task, batch_size=2, blocking=True, timeout_s=timeout_s, dp_rank=dp_rank
+            ),
+            f"the claim of {task!r}",
+        )
+
+    waiting = [start(first, "train"), start(second, "prev_lp")]
+    for one in waiting:
+        early = one.returned_within(part.timeouts.quiet)
+        expect_equal(early, False, "whether a claim returns with no row ready:")
+    writer.put_labeled(IDS[:2])
+    for one, task in zip(waiting, ("train", "prev_lp"), strict=True):
+        try:
+            meta = one.result(timeout_s + part.call_s)
+        except TimeoutError as error:
+            due = f"the claim of {task!r} that waited to get its rows"
+            raise ContractViolation(due, f"TimeoutError after {one.seconds:.1f} s") from error
+        expect_ids(meta, IDS[:2], f"rows that {task!r} claims")
+
+
 @requirement("CLAIM-05", leans_on=("CLAIM-06",))
 def test_a_claim_is_woken_though_another_process_gave_up_and_is_silent(
     part: PartitionUnderTest, actors: Actors

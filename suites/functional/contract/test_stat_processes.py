@@ -11,7 +11,7 @@ from rlconform.certify.scenarios.consumers import (
     expect_woken,
     start_blocking_claim,
 )
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -45,6 +45,26 @@ def test_a_process_that_has_asked_gets_the_newest_status(
     changer.clear(["late", "later"])
     expect_equal(looker.consumed(), True, "status after another process cleared them")
     expect_equal(looker.consumed("train", "prev_lp"), False, "status of a task without claims")
+
+
+@requirement("STAT-02", leans_on=("REG-08",))
+@each_pair
+def test_a_process_that_has_asked_notices_a_task_that_another_adds(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Clients that keep the list of tasks must notice that the driver has one more."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    for view in (looker, changer):
+        expect_equal(view.consumed(), False, "status before anything was put")
+    tasks = [*TASKS, "added"]
+    changer.register(tasks=tasks)
+    changer.put_labeled(IDS)
+    expect_equal(looker.consumed("train", "added"), False, "status with all rows unclaimed")
+    for task in tasks:
+        changer.claim(task)
+    for view in (changer, looker):
+        expect_equal(view.consumed("added"), True, "status of the added task, with all claimed")
+        expect_equal(view.consumed(*tasks), True, "status of all tasks, with all claimed")
 
 
 @requirement("STAT-02")

@@ -160,6 +160,24 @@ def test_tags_of_two_writers_keep_value_and_type(
         expect(same_object(got, tags), f"{tags}, each of its type", repr(got))
 
 
+@requirement("TAG-01")
+@each_pair
+def test_texts_that_two_processes_bring_by_turns_are_told_apart(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send long texts as numbers must count what the other process has numbered."""
+    views = looker_and_changer(part, actors, pair)
+    tags = {}
+    for turn, who in enumerate((0, 1, 0, 1, 1, 0, 0, 1)):
+        for n in range(2):
+            text = f"dataset {turn} of {part.id}, part {n}, with a name that is long"
+            tags[f"t{turn}_{n}"] = {"dataset": text, "step": turn}
+        new = [f"t{turn}_{n}" for n in range(2)]
+        views[who].put_labeled(new, tags=[tags[i] for i in new])
+    for view, task in zip(views, ("train", "prev_lp"), strict=True):
+        expect_equal(tags_by_id(view.claim(task)), tags, f"tags that {task} claims")
+
+
 @requirement("TAG-03")
 @each_pair
 def test_a_process_stamps_again_what_another_changed_since(
