@@ -204,7 +204,7 @@ def mutants(session: nox.Session, part: str) -> None:
     elif part == "gate":
         session.run("rlconform", "self-test", "--gate", "--jobs", "7")  # trials mostly wait
     else:
-        # docs/races.md has the kill rates of 20 seeds; 5 kills of 5 seeds, or else 9 of 10, show
+        # docs/races.md has the kill rates of 20 seeds; 4 kills of 4 seeds, or else 9 of 10, show
         # that they still hold. One trial at a time: two keep two cores busy, and then a workload of
         # half a second may hardly be scheduled.
         races = ("--races", "--seeds", "10", "--until-sure", "--jobs", "1")

@@ -88,7 +88,7 @@ def self_test(
     until_sure: Annotated[
         bool,
         typer.Option(
-            "--until-sure", help="End a race once half of its seeds have killed it each time."
+            "--until-sure", help="End a race once a third of its seeds have killed it each time."
         ),
     ] = False,
     effort: Annotated[

@@ -72,7 +72,7 @@ class Settings:
         effort: Share of the generated examples; with 0 only the short checks run.
         gate: Run only the checks that must kill a mutant, and the short checks on a correct plane.
             This shows whether mutants are killed, not whether other requirements fail too.
-        until_sure: Try no more seeds of a race once half of them have killed it each time.
+        until_sure: Try no more seeds of a race once a third of them have killed it each time.
         joined: Whether trials use the Ray at ``RLCONFORM_RAY``, instead of one per job.
     """
 

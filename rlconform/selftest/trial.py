@@ -187,9 +187,9 @@ def try_races(
 ) -> Races:
     """On one open plane, run the checks that must kill a race, for each seed until one fails.
 
-    With ``until_sure`` a race that each of the first half of the seeds has killed needs no more.
+    With ``until_sure`` a race that each of the first third of the seeds has killed needs no more.
     """
-    first = -(-seeds // 2) if until_sure else seeds
+    first = -(-seeds // 3) if until_sure else seeds
     races = _races(spec, mutant, fork_server, range(first))
     if first == seeds or races.errors or races.kills == first:
         return races
