@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,7 +151,17 @@ ALIKE = {
     "sparse_leaf",
     "memory",
     "exit",
+    "close_of_an_attached_client",
 }
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Return the names as parameters, with the mark of those that another session runs."""
+    return [
+        pytest.param(name, marks=[pytest.mark.robustness] if name in ALIKE else [])
+        for name in names
+    ]
+
 
 #: Kinds that show between processes.
 SHARED = {
@@ -211,16 +221,11 @@ def tell_apart(done: Any, planes: Path, kind: Kind) -> None:
     assert CALLS in said
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, id=name, marks=[pytest.mark.robustness] * (name in ALIKE))
-        for name, kind in KINDS.items()
-    ],
-)
+@pytest.mark.parametrize("name", marked(KINDS))
 def test_a_reproducer_tells_a_broken_plane_from_a_right_one(
-    certify_here: Callable[..., Any], planes: Path, kind: Kind
+    certify_here: Callable[..., Any], planes: Path, name: str
 ) -> None:
+    kind = KINDS[name]
     tell_apart(certify_here(kind.spec, kind.select), planes, kind)
 
 
@@ -239,7 +244,7 @@ def shared_ray() -> Iterator[Mapping[str, str]]:
 
 
 @pytest.mark.xdist_group("reproducers")
-@pytest.mark.parametrize("name", sorted(SHARED.keys() - {"attached_client"}))
+@pytest.mark.parametrize("name", marked(sorted(SHARED.keys() - {"attached_client"})))
 def test_a_reproducer_of_several_processes_tells_a_broken_plane_from_a_right_one(
     certify: Callable[..., Any],
     planes: Path,
