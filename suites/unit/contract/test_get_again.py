@@ -20,11 +20,13 @@ from rlconform.certify.assertions.expect import (
     leaf_of,
     overwrite,
     overwrite_first,
+    tensors_equal,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.read_ways import Way, either_way
 from rlconform.wire import stack_or_nest
+from rlconform.wire.jagged import as_read
 from rlconform.wire.leaves import is_jagged
 
 sizes = pytest.mark.parametrize("count", [4, 64, 600])
@@ -114,9 +116,9 @@ def test_the_row_lengths_of_each_read_are_its_callers_own(
 #: Parts of a column that a caller keeps after it has dropped the batch.
 KEPT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "detached": lambda column: column.detach(),
-    "a_view": lambda column: column.view(-1),
+    "flat": lambda column: column.reshape(-1),
     "rows": lambda column: column[1:],
-    "numpy": lambda column: torch.from_numpy(column.numpy()),
+    "numpy": lambda column: torch.from_numpy(column.cpu().numpy()),
 }
 
 
@@ -135,7 +137,7 @@ def test_a_part_of_a_result_outlives_its_batch(
 
     def part_of_a_read() -> torch.Tensor:
         column = leaf_of(read(part, ids), "x")
-        return keep(column.values() if is_jagged(column) else column)
+        return keep(column.values() if is_jagged(column) else as_read(column))
 
     part.put(ids, x=torch.arange(4.0 * width).view(4, width))
     kept = part_of_a_read()
@@ -145,8 +147,8 @@ def test_a_part_of_a_result_outlives_its_batch(
     part.put(ids, x=torch.full((4, width), -1.0))
     for _ in range(4):
         read(part, ids)
-    now = torch.equal(kept, before)
-    expect(now, "what a caller keeps of a read unchanged by later reads", "other values")
+    same = tensors_equal(kept, before)
+    expect(same, "what a caller keeps of a read unchanged by later reads", "other values")
 
 
 def check_failed_reads(part: PartitionUnderTest, read: Way, ids: list[str], lacking: str) -> None:
