@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlconform.backends.index import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
@@ -11,6 +12,7 @@ from rlconform.mutants.memory.helpers import (
     engine_mutant,
     find_rows,
     give_back,
+    mark,
     partition_of,
     put_mutant,
 )
@@ -100,3 +102,27 @@ def ClaimOpensThirtyTwoPuts(claim: MethodCall) -> Claimed:
         [one for one, stays in zip(ids, kept, strict=True) if stays],
         [one for one, stays in zip(tags, kept, strict=True) if stays],
     )
+
+
+#: Ranges of claimed rows that a plane keeps of each task.
+RANGES = 100
+
+
+@claim_mutant("CLAIM-07", evidence="whether they are every", may_fail="CLAIM-02")
+def ClaimedRangesMerged(claim: MethodCall) -> Claimed:
+    """Keeps the claimed rows of a task as 100 ranges, and joins the oldest where there are more.
+
+    The rows between them, which were not ready yet, count as claimed.
+    """
+    claimed: Claimed = claim()
+    with claim.plane._locked():
+        partition = partition_of(claim)
+        gaps: list[list[IndexRow]] = [[]]
+        for row in partition._rows.values():
+            if claim.task not in row.claimed_by:
+                gaps[-1].append(row)
+            elif gaps[-1]:
+                gaps.append([])
+        for gap in gaps[1 : len(gaps) - RANGES]:  # the first rows and the last lie in no gap
+            mark(partition, gap, claim.task)
+    return claimed

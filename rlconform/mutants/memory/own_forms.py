@@ -93,9 +93,9 @@ def ClaimDeadlineInMicroseconds(claim: MethodCall) -> Claimed:
 
 
 @claim_mutant("CLAIM-02", evidence="that no claim returned", may_fail="CLAIM-04 TAG-01")
-def ClaimAnswerCutAtMegabyte(claim: MethodCall) -> Claimed:
-    """Sends the rows of a claim until these are a megabyte; the rest is claimed too."""
+def ClaimAnswerCutAtEightMebibytes(claim: MethodCall) -> Claimed:
+    """Sends the rows of a claim until these are 8 MiB; the rest is claimed too."""
     ids, tags = claim()
     sizes = np.cumsum([len(i) + len(str(row)) for i, row in zip(ids, tags, strict=True)])
-    sent = max(1, int(np.searchsorted(sizes, 1 << 20)))
+    sent = max(1, int(np.searchsorted(sizes, 1 << 23)))
     return ids[:sent], tags[:sent]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from html import unescape
 from typing import Any
 
 import torch
@@ -61,6 +62,12 @@ def PutObjectIntegersAsDoubles(values: list[Any]) -> Any:
 def PutLongTextsTruncated(values: list[Any]) -> Any:
     """Truncates texts to 65,535 characters, because it stores their length in 16 bits."""
     return _recoded(values, leaf=lambda leaf: leaf[: 2**16 - 1] if isinstance(leaf, str) else leaf)
+
+
+@put_objects_mutant("PUT-21", evidence="to be 'a&amp;b'")
+def PutTextsUnescaped(values: list[Any]) -> Any:
+    """Escapes texts for a markup format on one of two paths, and unescapes them on both."""
+    return _recoded(values, leaf=lambda leaf: unescape(leaf) if isinstance(leaf, str) else leaf)
 
 
 def _in_text_mode(leaf: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import Tags
 from rlconform.mutants.call import MethodCall, State
@@ -44,6 +46,12 @@ class TagsQueuedForEachTask(MemoryEngine):
 def TagTextsLoseNulsAtTheirEnd(value: object) -> object:
     """Stores the texts of a put in a numpy array of texts, which drops NULs at their ends."""
     return value.rstrip("\0") if isinstance(value, str) else value
+
+
+@tag_value_mutant("TAG-01", evidence="to carry {'text': '%20'}")
+def TagTextsAreDecoded(value: object) -> object:
+    """Sends texts in headers, and decodes the percent signs that the sender did not encode."""
+    return unquote(value) if isinstance(value, str) and "%" in value else value
 
 
 #: Puts of tags that a plane keeps of each row.

@@ -79,11 +79,11 @@ def test_ready_rows_are_found_behind_many_that_are_not(
     expect_ids(part.claim("prev_lp", ["x", "y"], rows), ids[-5:], "all rows with both fields")
 
 
-#: Rows of a claim, characters of each row's id, and of its tag: megabytes in one answer.
+#: Rows of a claim, characters of each row's id, and of its tag: above 8 MiB in one answer.
 LONG = {
-    "many_tags": (4096, 0, 1000),
-    "long_tags": (40, 0, 200_000),
-    "long_ids": (4096, 1000, 0),
+    "many_tags": (4096, 0, 2100),
+    "long_tags": (40, 0, 220_000),
+    "long_ids": (4096, 2100, 0),
 }
 
 
@@ -106,4 +106,26 @@ def test_claims_with_megabytes_of_ids_and_tags_return_each_row_once(
     missing = len({*ids} - {*claimed})
     expect(missing == 0, f"all of {rows} rows to be claimed", f"{missing} that no claim returned")
     expect_equal(len(claimed), rows, "number of rows claimed")
+    expect(part.consumed(), "every row consumed", "False")
+
+
+@requirement("CLAIM-07", leans_on=("CLAIM-04", "PUT-12"))
+@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize("rows", [300, 4096])
+def test_rows_between_claimed_ones_are_claimed_once_they_are_ready(
+    new_partition: Callable[..., PartitionUnderTest], rows: int, every: int
+) -> None:
+    """Planes that keep claimed rows as ranges, or as a count, may count what lies between them."""
+    part, ids = new_partition(num_samples=rows), [f"r{n}" for n in range(rows)]
+    part.put(ids, x=torch.arange(rows))
+    for first in range(every):
+        expect(not part.consumed(), f"rows from {first} on not yet consumed", "True")
+        ready = ids[first::every]
+        part.put(ready, y=torch.arange(len(ready)))
+        claimed = part.claim("train", ["x", "y"], rows).sample_ids
+        expect_equal(
+            (len(claimed), sorted(claimed) == sorted(ready)),
+            (len(ready), True),
+            f"number of rows claimed, and whether they are every {every}. row from {first} on:",
+        )
     expect(part.consumed(), "every row consumed", "False")
