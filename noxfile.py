@@ -22,7 +22,7 @@ CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 
 # Tests run in a new random order each time (pytest prints the seed), so that none can depend on
 # another.
-ANY_ORDER = ("--random-order", "--durations", "10")
+ANY_ORDER = ("--random-order", "--durations", "30")
 
 
 #: What the heavy extras bring; the versions are those of ci/constraints.txt.
@@ -68,8 +68,6 @@ DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
 MEGATRON_TESTS = "tests/e2e/megatron"
 #: They have a session of their own, as each certifies a plane.
 ROBUSTNESS_TESTS = "tests/functional/robustness"
-#: Those marked ``robustness`` run in that session too.
-REPRODUCERS = "tests/functional/test_reproducers.py"
 
 
 @nox.session
@@ -141,11 +139,12 @@ def chaos(session: nox.Session) -> None:
 def robustness(session: nox.Session) -> None:
     """Planes that harm their process, and Ctrl-C at every point: what is left, and the report.
 
-    Also the reproducers of failures that are like others.
+    Also tests of ``tests/functional`` that take minutes and whose kind ``functional`` has too.
     """
     install(session, "dev", "tq")
     session.run("pytest", ROBUSTNESS_TESTS, "-n", "2", *session.posargs)
-    session.run("pytest", REPRODUCERS, "-m", "robustness", "-n", "2", *session.posargs)
+    others = (f"--ignore={ROBUSTNESS_TESTS}", "-m", "robustness")
+    session.run("pytest", "tests/functional", *others, "-n", "2", *session.posargs)
 
 
 @nox.session

@@ -75,6 +75,7 @@ def measured(document: BenchDocument, target: str) -> bool:
     return len(found) == expected and not any(isinstance(what, str) for what in found)
 
 
+@pytest.mark.robustness
 def test_broken_planes_do_not_affect_the_others(
     measure: Callable[..., BenchDocument], tmp_path: Path
 ) -> None:

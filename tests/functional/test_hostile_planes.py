@@ -58,10 +58,13 @@ def test_a_plane_that_does_not_close_is_ended(certify_here: Callable[..., Any]) 
     assert done.outcomes()["GET-09"] == "PASS"
 
 
+@pytest.mark.parametrize(
+    "selected", ["contract", pytest.param("", marks=pytest.mark.robustness)], ids=["part", "whole"]
+)
 def test_a_plane_that_answers_nothing_fails_without_a_suite_error(
-    certify_here: Callable[..., Any],
+    certify_here: Callable[..., Any], selected: str
 ) -> None:
-    done = certify_here("hostile:lazy")
+    done = certify_here("hostile:lazy", selected)
     assert done.code == 1
     assert done.report["footer"]["complete"]
     wrong = [c for c in done.report["checks"] if c["outcome"] == "SUITE_ERROR"]

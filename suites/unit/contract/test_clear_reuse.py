@@ -1,4 +1,4 @@
-"""CLEAR-04: an id that was cleared and is put again has nothing of its old row."""
+"""CLEAR-03, CLEAR-04: an id that was cleared and is put again has nothing of its old row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import torch
 from rlconform.certify.assertions.expect import (
     expect_equal,
     expect_objects,
+    is_rejected,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
+from rlconform.certify.scenarios.partition import (
+    TASKS,
+    PartitionUnderTest,
+    expect_ids,
+    expect_unreadable,
+)
 from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.contract import Target
 from rlconform.wire import object_array
@@ -139,3 +145,22 @@ def test_an_id_cleared_while_absent_can_be_put_and_claimed(
     expect_ids(meta, IDS, "ids that were cleared while they were absent, claimable")
     expect_equal(tags_by_id(meta), {i: {"n": n} for n, i in enumerate(IDS)}, "their tags")
     part.expect_labeled(IDS, version=1)
+
+
+@requirement("CLEAR-03", leans_on=("REG-08", "CLAIM-02"))
+@pytest.mark.parametrize("more", [False, True], ids=["same_tasks", "one_more_task"])
+def test_none_drops_rows_put_before_the_partition_was_registered_again(
+    part: PartitionUnderTest, more: bool
+) -> None:
+    """Planes that note which rows a process puts must keep the note as they keep the rows."""
+    part.put_labeled(IDS[:2], tags=[{"step": 1}] * 2)
+    part.register(tasks=[*TASKS, "ref_lp"] if more else TASKS)
+    if is_rejected(lambda: part.expect_labeled(IDS[:2])):
+        return  # the registration dropped the rows, which REG-08 judges
+    part.put_labeled(IDS[2:])
+    part.clear(None)
+    part.expect_absent(IDS)
+    part.register()  # clearing everything may end the registration
+    part.put_labeled(IDS[2:], version=1)
+    left = part.claim("train", batch_size=len(IDS)).sample_ids
+    expect_equal(left, IDS[2:], "rows claimed after everything was cleared")

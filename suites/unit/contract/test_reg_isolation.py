@@ -1,4 +1,4 @@
-"""REG-04: partitions share no rows, cursors, tags or schemas."""
+"""REG-01, REG-04: partitions share no rows, cursors, tags or schemas, however many there are."""
 
 from __future__ import annotations
 
@@ -170,3 +170,23 @@ def test_partitions_of_alike_names_are_separate(
     val.expect_labeled(IDS)
     got = tags_by_id(val.claim("prev_lp"))
     expect_equal(got, {i: {"mode": "val"} for i in IDS}, "tags after a clear of the other one")
+
+
+#: Partitions of which none has rows yet, as of a run with one for each environment.
+WAITING = 130
+
+
+@requirement("REG-01", leans_on=("CLAIM-02", "STAT-01"))
+def test_many_partitions_may_wait_for_their_first_rows(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """Planes that keep idle partitions for some time forget the tasks of the first ones."""
+    parts = [new_partition(num_samples=2) for _ in range(WAITING)]
+    for number, part in enumerate(parts):
+        part.put_labeled(IDS[:2], tags=[{"partition": number}] * 2)
+        got = tags_by_id(part.claim("train"))
+        due = {i: {"partition": number} for i in IDS[:2]}
+        expect_equal(got, due, f"rows and tags of partition {number} of {WAITING}")
+        expect(part.consumed("train"), f"partition {number} of {WAITING} consumed", "False")
+    for part in parts[:: WAITING // 10]:
+        part.expect_labeled(IDS[:2])

@@ -42,7 +42,10 @@ TEXTS = [*ODD_TEXTS, "é" * 10_000, "é" * 9_999 + "e"]
 @pytest.mark.parametrize("as_key", [False, True], ids=["values", "keys"])
 def test_odd_texts_in_tags_come_back(part: PartitionUnderTest, as_key: bool) -> None:
     ids = [f"r{n}" for n in range(len(TEXTS))]
-    tags = {i: {text or "-": i} if as_key else {"text": text} for i, text in zip(ids, TEXTS, strict=True)}
+    tags = {
+        i: {text or "-": i} if as_key else {"text": text}
+        for i, text in zip(ids, TEXTS, strict=True)
+    }
     part.put_labeled(ids, tags=list(tags.values()))
     got = tags_by_id(part.claim("train"))
     for sample_id in ids:
