@@ -9,14 +9,15 @@ from __future__ import annotations
 _REWRITTEN = [
     "%20", "a%2Fb", "%41", "%zz", "100%", "a+b", "a&amp;b", "&lt;", "&#65;", "<b>", "\\n",
     "\\u0041", "\\x41", "\\", "\\\\", "a\\", "%s", "%(a)s", "{a}", "{{a}}", "${HOME}", "$HOME", "~",
-    "`a`", "*", "?", "[a]", "--", "#a", ";", ",", "a,b", "a;b", "a=b", "a: b", "|", "'", '"', "''", '""', "'a'",
-    '"a"', "../a", "a/b", "a//b", "@a", "!a", "=1+1", "b'a'", "YQ==", "0x1f", "<a",
+    "`a`", "*", "?", "[a]", "--", "#a", ";", ",", "a,b", "a;b", "a=b", "a: b",
+    "|", "'", '"', "''", '""', "'a'", '"a"', "../a", "a/b", "a//b", "@a", "!a", "=1+1",
+    "b'a'", "YQ==", "0x1f", "<a",
 ]  # fmt: skip
 #: What a reader of text takes for a value of another type.
 _TYPED = [
     "nan", "NaN", "inf", "-Infinity", "None", "null", "NULL", "true", "True", "yes", "off", "0",
-    "1", "01", "1.0", "1e3", "-0", "1_000", "\u0661", "[]", "{}", "[1]", '{"a": 1}', "()", "2026-01-01",
-    "12:30", "1h",
+    "1", "01", "1.0", "1e3", "-0", "1_000", "\u0661", "[]", "{}", "[1]", '{"a": 1}', "()",
+    "2026-01-01", "12:30", "1h",
 ]  # fmt: skip
 #: Characters that are stripped, normalised, or end a text or a line.
 _STRIPPED = [

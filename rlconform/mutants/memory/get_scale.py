@@ -32,3 +32,25 @@ def GetNumbersPutsInOneByte(read: MethodCall) -> TensorDict:
     ]
     batch: TensorDict = read(sample_ids=wrong)
     return batch
+
+
+#: Rows that a read fetches at once.
+FETCHED = 1024
+
+
+@get_mutant("GET-02", evidence="row", may_fail="GET-10")
+def GetPagesShareSlots(read: MethodCall) -> TensorDict:
+    """Fetches each id once, into a buffer of 1,024 slots that later pages overwrite.
+
+    A row of the first page that is named again in a later one comes from a slot in use.
+    """
+    slots: dict[str, int] = {}
+    buffer, found = [""] * FETCHED, list[str]()
+    for start in range(0, len(read.sample_ids), FETCHED):
+        page = list(read.sample_ids[start : start + FETCHED])
+        new = [one for one in dict.fromkeys(page) if one not in slots]
+        for slot, sample_id in enumerate(new):
+            slots[sample_id], buffer[slot] = slot, sample_id
+        found += [buffer[slots[sample_id]] for sample_id in page]
+    batch: TensorDict = read(sample_ids=found)
+    return batch

@@ -258,13 +258,13 @@ def test_changing_an_empty_meta_changes_no_other(part: PartitionUnderTest) -> No
 
 
 @requirement("GET-02")
-@pytest.mark.parametrize("distinct", [200, 300, 1000])
+@pytest.mark.parametrize("distinct", [200, 300, 1000, 5000])
 def test_a_repeated_id_among_many_repeats_or_is_rejected(
     new_partition: Callable[..., PartitionUnderTest], distinct: int
 ) -> None:
     part, ids = new_partition(num_samples=distinct), [f"r{n}" for n in range(distinct)]
     part.put(ids, x=torch.arange(distinct))
-    order = [*range(distinct), distinct - 1, 0, distinct // 2, 150, 150]
+    order = [distinct - 1, *range(distinct), 0, distinct // 2, 150, 150]
     try:
         batch = part.get([ids[n] for n in order], "x")
     except ContractViolation:
