@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tensordict import TensorDict
+
 from rlconform.backends.index.block import Block
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.mutants.call import MethodCall, State
@@ -95,3 +97,36 @@ def _empty(block: Block, at: int) -> Callable[[str], bool]:
         return offsets is not None and bool(offsets[at] == offsets[at + 1])
 
     return is_empty
+
+
+@engine_mutant(
+    "CLEAR-04", evidence="not to be readable", may_fail="CLEAR-01 CLEAR-03 CLAIM-01 TAG-05"
+)
+class TagsReviveClearedRows(MemoryEngine):
+    """Marks rows as dead when everything is cleared; a put of tags alone takes the mark away.
+
+    A put with fields, a registration and a clear by ids remove dead rows for good.
+    """
+
+    _dead = State(dict[str, list[tuple[str, TensorDict]]])
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        if sample_ids is None:
+            rows = [row for row in find_rows(self, partition_id) if row.fields]
+            read = [self.get(partition_id, [row.sample_id], sorted(row.fields)) for row in rows]
+            named = [row.sample_id for row in rows]
+            self._dead[partition_id] = list(zip(named, read, strict=True))
+        else:
+            self._dead.pop(partition_id, None)
+        super().clear(partition_id, sample_ids)
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        self._dead.pop(partition_id, None)
+
+    def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, ids, fields, tags)
+        dead = self._dead.pop(partition_id, [])
+        for sample_id, columns in dead if fields is None else ():
+            if sample_id in ids:
+                super().put(partition_id, [sample_id], columns, None)

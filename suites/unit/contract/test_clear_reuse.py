@@ -44,11 +44,26 @@ def test_a_row_cleared_before_it_was_ready_is_not_completed_by_its_last_field(
     expect_equal(got, ids[:1], "rows with both fields")
 
 
+def clear_all(part: PartitionUnderTest, way: str) -> None:
+    """Clear the rows by their ids, or everything, after which the partition is registered again."""
+    if way == "by_ids":
+        part.clear(IDS)
+        return
+    part.clear(None)
+    part.register()  # clearing everything may end the registration
+
+
+either_clear = pytest.mark.parametrize("way", ["by_ids", "by_none"])
+
+
 @requirement("CLEAR-04")
-def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnderTest) -> None:
+@either_clear
+def test_a_cleared_id_can_be_put_again_without_its_old_data(
+    part: PartitionUnderTest, way: str
+) -> None:
     part.put_labeled(IDS, "x", "y", tags=[{"old": i} for i in IDS])
     part.claim("train")
-    part.clear(IDS)
+    clear_all(part, way)
     part.put_labeled(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
     part.expect_labeled(IDS, "x", version=1)
     expect_unreadable(lambda: part.get(IDS[:1], "y"), IDS[0], "y")
@@ -57,13 +72,24 @@ def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnder
     expect_equal(tags_by_id(meta), {i: {"new": i} for i in IDS}, "tags after the clear")
 
 
-@requirement("CLEAR-04")
-def test_a_cleared_id_that_gets_tags_alone_has_none_of_its_old_ones(
-    part: PartitionUnderTest,
+@requirement("CLEAR-04", leans_on=("CLAIM-01",))
+@pytest.mark.parametrize("way", ["by_ids", "by_none", "by_none_alone"])
+def test_a_cleared_id_that_gets_tags_alone_has_nothing_of_its_old_row(
+    part: PartitionUnderTest, way: str
 ) -> None:
+    """Planes that only mark rows as cleared must not take the mark away with any put."""
     part.put_labeled(IDS, tags=[{"old": i} for i in IDS])
-    part.clear(IDS)
-    part.put(IDS, [{"new": i} for i in IDS])
+    tags = [{"new": i} for i in IDS]
+    if way != "by_none_alone":
+        clear_all(part, way)
+        part.put(IDS, tags)
+    else:
+        part.clear(None)
+        if is_rejected(lambda: part.put(IDS, tags)):  # clearing everything ended the registration
+            part.register()
+            part.put(IDS, tags)
+    part.expect_absent(IDS)
+    expect_equal(part.claim("train").sample_ids, [], "rows with new tags alone that are claimed")
     part.put_labeled(IDS, version=1)
     got = tags_by_id(part.claim("train"))
     expect_equal(got, {i: {"new": i} for i in IDS}, "tags put alone after the clear")
