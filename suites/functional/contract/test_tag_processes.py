@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rlconform.certify.assertions.expect import expect, expect_equal, same_object
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
@@ -36,6 +39,40 @@ def test_two_processes_put_tags_on_the_same_rows(part: PartitionUnderTest, actor
         "the tags of both processes on every row",
         f"{len(lost)} of {len(ids)} lost one: {lost[:4]}",
     )
+
+
+#: Values of each type; the number tells the stamps apart.
+STAMPED: tuple[Callable[[int], object], ...] = (
+    lambda n: f"stop {n}",
+    lambda n: f"a source of {n} problems, with a name that is long " * 3,
+    lambda n: 2**40 + n,
+    lambda n: 0.1 + n,
+    lambda n: bool(n % 2),
+    lambda n: None if n % 2 else n,
+)
+
+
+@requirement("TAG-07")
+@each_pair
+def test_values_of_each_type_that_two_processes_stamp_on_a_row_stay(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send texts as numbers must know of each tag whose numbers it has."""
+    views = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n, _ in enumerate(STAMPED)]
+    part.put_labeled(ids)
+    merged: dict[str, dict[str, object]] = {i: {} for i in ids}
+    for number, who in enumerate((0, 1, 1, 0)):
+        stamps = [{f"stamp_{number}": value(number)} for value in STAMPED]
+        views[who].put(ids, stamps)
+        for sample_id, stamp in zip(ids, stamps, strict=True):
+            merged[sample_id] |= stamp
+    for view, task in zip(views, ("train", "prev_lp"), strict=True):
+        got = tags_by_id(view.claim(task))
+        for sample_id in ids:
+            expected = shorten(f"{sample_id} to carry the stamps {merged[sample_id]}")
+            right = same_object(got.get(sample_id), merged[sample_id])
+            expect(right, expected, shorten(repr(got.get(sample_id))))
 
 
 @requirement("TAG-03")
