@@ -136,3 +136,11 @@ def ClaimTimeoutRestartsOnRegistrations(wait: MethodCall) -> None:
         with suppress(TimeoutError):
             return wait()
     raise TimeoutError("too few rows")
+
+
+@claim_mutant("CLAIM-05", evidence="an end at once", may_fail="CLAIM-06")
+def ClaimTimeoutInSixteenBits(claim: MethodCall) -> Claimed:
+    """Sends the time that a claim waits as milliseconds in 16 bits."""
+    if claim.wait_s is None:
+        return claim()
+    return claim(wait_s=(int(claim.wait_s * 1e3) & 0xFFFF) / 1e3)

@@ -59,23 +59,41 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")
 
 
-#: Seconds that do not fit 32 bits as microseconds, as milliseconds or as jiffies of 10 ms.
+#: Seconds that do not fit 15, 16, 31 or 32 bits: as nanoseconds, microseconds, milliseconds, ticks
+#: of 10 or 100 ms, or seconds. What is left of each in that many bits is below a fifth of a second.
+NARROW_S = [
+    8.7, 32.9, 65.6, 327.8, 655.4, 3276.9, 2147.6, 4295.1, 6553.7, 32_768.1, 65_536.1,
+    2_147_483.8, 4_294_967.4,
+]  # fmt: skip
+#: Whole hours, days and a year.
 HOURS_S = [3_600.0, 86_400.0, 30 * 86_400.0, 366 * 86_400.0]
 
 
 @requirement("CLAIM-05", leans_on=("CLAIM-06",))
-@pytest.mark.parametrize("timeout_s", HOURS_S, ids=str)
-def test_a_claim_that_may_wait_for_hours_waits(part: PartitionUnderTest, timeout_s: float) -> None:
-    """Planes that count a deadline in a narrow integer end such a claim at once."""
-    part.put_labeled(IDS[:1])
-    waiting = BackgroundCall(
-        lambda: part.claim(batch_size=2, blocking=True, timeout_s=timeout_s), "the blocked claim"
-    )
-    ended = _ended(waiting, part.timeouts.quiet)
-    expect(not ended, f"a claim with {timeout_s:g} s to wait", "an end at once")
-    part.put_labeled(IDS[1:])
-    claimed = waiting.result(part.timeouts.settle + part.call_s)
-    expect_ids(claimed, IDS, "rows of the claim that may wait for hours")
+@pytest.mark.parametrize("timeouts", [NARROW_S, HOURS_S], ids=["narrow", "hours"])
+def test_claims_that_may_wait_for_long_wait(
+    part: PartitionUnderTest, timeouts: list[float]
+) -> None:
+    """Planes that count a deadline in a narrow integer end such a claim early."""
+    ids = [f"r{n}" for n, _ in enumerate(timeouts)]
+    waiting = {
+        timeout_s: BackgroundCall(
+            lambda t=timeout_s: part.claim(batch_size=1, blocking=True, timeout_s=t),
+            f"the claim that may wait for {timeout_s:g} s",
+        )
+        for timeout_s in timeouts
+    }
+    deadline = time.monotonic() + part.timeouts.quiet
+    for timeout_s, claim in waiting.items():
+        ended = _ended(claim, max(0.0, deadline - time.monotonic()))
+        expect(not ended, f"a claim with {timeout_s:g} s to wait", "an end at once")
+    part.put_labeled(ids)
+    claimed = [
+        one
+        for claim in waiting.values()
+        for one in claim.result(part.timeouts.settle + part.call_s).sample_ids
+    ]
+    expect_equal(sorted(claimed), sorted(ids), "rows of the claims that may wait for long")
 
 
 def _start_claim(part: PartitionUnderTest) -> BackgroundCall:
