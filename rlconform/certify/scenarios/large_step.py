@@ -8,8 +8,8 @@ import torch
 
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 
-#: 512 prompts with 16 samples each.
-STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(8192)]
+#: 544 prompts with 16 samples each: beyond 2**13 rows, where a table of that size ends.
+STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(8704)]
 
 
 def put_large_step(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:

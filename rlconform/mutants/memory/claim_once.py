@@ -91,12 +91,12 @@ def ClaimRepeatsStampedRows(row: IndexRow, names: set[str]) -> bool:
 
 
 #: Claims that a task remembers.
-WINDOW = 1024
+WINDOW = 8192
 
 
 @put_mutant("CLAIM-08", evidence="rows claimed again after a write")
 def ClaimRepeatsRowsClaimedLongAgo(put: MethodCall) -> None:
-    """Remembers only the last 1024 claims, so a task claims an older row again after a write."""
+    """Remembers only the last 8,192 claims, so a task claims an older row again after a write."""
     old = [row for row in known_rows(put) if row.fields & names_of(put.fields)]
     put()
     with put.plane._locked():

@@ -176,7 +176,7 @@ class _ListsTasks(Controller):
 
     async def tasks_listed(self, partition_id: str) -> list[str]:
         """Return the partition's tasks as first registered, those of later registrations last."""
-        return self._lists[partition_id]
+        return self._lists.get(partition_id, [])
 
 
 @ray_mutant("CLAIM-03", evidence="claims", may_fail="CLAIM-02 REG-03 REG-08 STAT-01 LIFE-06")
@@ -204,3 +204,32 @@ class TasksNumberedByOwnList(ControllerClient):
         meant = self._meant.get((partition_id, task_name), task_name)
         meta = super().claim_meta(partition_id, meant, *rest, **more)
         return replace(meta, task_name=task_name)
+
+
+@ray_mutant("CLAIM-03", evidence="claims again", may_fail="CLAIM-02 REG-03 STAT-01 STAT-02")
+class TasksNumberedByFirstList(ControllerClient):
+    """Names a task by its place in the list that the process has asked for first.
+
+    It asks again for a task that it does not know, and after a registration of its own.
+    """
+
+    controller_class = _ListsTasks
+    _known = State(dict[str, list[str]])
+
+    def register_partition(self, partition_id: str, *rest: Any, **more: Any) -> None:
+        super().register_partition(partition_id, *rest, **more)
+        self._known.pop(partition_id, None)
+
+    def claim_meta(self, partition_id: str, task_name: str, *rest: Any, **more: Any) -> KVBatchMeta:
+        listed = self._listed(partition_id)
+        if task_name not in self._known.get(partition_id, []):
+            self._known[partition_id] = listed
+        known = self._known[partition_id]
+        place = known.index(task_name) if task_name in known else len(known)
+        meant = listed[place] if place < len(listed) else task_name
+        meta = super().claim_meta(partition_id, meant, *rest, **more)
+        return replace(meta, task_name=task_name)
+
+    def _listed(self, partition_id: str) -> list[str]:
+        listed: list[str] = self._connection.call("tasks_listed", partition_id)
+        return listed

@@ -40,6 +40,39 @@ def test_a_task_is_the_same_for_processes_that_register_in_another_order(
         expect(first.consumed("train", "prev_lp"), "all rows claimed by both tasks", "status False")
 
 
+#: Tasks of the second step, which follow others in the list, or come in another order.
+NEXT_TASKS = {
+    "one_before": ("ref_lp", "prev_lp", "train"),
+    "one_between": ("prev_lp", "ref_lp", "train"),
+    "another_order": ("prev_lp", "train"),
+    "one_in_place": ("ref_lp", "train"),
+}
+
+
+@requirement("CLAIM-03", leans_on=("STAT-01", "REG-03"))
+@each_pair
+@pytest.mark.parametrize("tasks", NEXT_TASKS.values(), ids=NEXT_TASKS)
+def test_a_process_claims_for_its_task_after_another_has_registered_others(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], tasks: Sequence[str]
+) -> None:
+    """Clients that send a task as its place in the list may keep the list of the step before."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS)
+    for task in ("prev_lp", "train"):
+        expect_ids(looker.claim(task), IDS, f"rows that {task!r} claims in the first step")
+    changer.clear(IDS)
+    changer.register(tasks=tasks)
+    changer.put_labeled(IDS, version=1)
+    for number, task in enumerate(tasks):
+        claims, other = (looker, changer) if number % 2 == 0 else (changer, looker)
+        expect_ids(claims.claim(task), IDS, f"rows that {task!r} claims in the second step")
+        again = other.claim(task, batch_size=len(IDS)).sample_ids
+        expect_equal(again, [], f"rows that {task!r} claims again from another process")
+        for view in (looker, changer):
+            done = view.consumed(*tasks)
+            expect(done is (task == tasks[-1]), f"the status of {tasks} after {task!r}", done)
+
+
 @requirement("CLAIM-12", leans_on=("LIFE-02", "CLAIM-04"))
 @pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "waiting"])
 def test_ready_rows_of_a_rank_that_left_go_to_the_ranks_that_stay(

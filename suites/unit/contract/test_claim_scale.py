@@ -66,7 +66,7 @@ def test_a_claim_takes_the_rows_of_very_many_puts(
 
 @requirement("CLAIM-04", leans_on=("PUT-12",))
 @pytest.mark.parametrize("asked", [1, 5])
-@pytest.mark.parametrize("rows", [300, 8192])
+@pytest.mark.parametrize("rows", [300, 8704])
 def test_ready_rows_are_found_behind_many_that_are_not(
     new_partition: Callable[..., PartitionUnderTest], rows: int, asked: int
 ) -> None:
