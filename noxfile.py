@@ -165,7 +165,7 @@ def smoke(session: nox.Session) -> None:
     install(session, "dev", "tq", "mooncake", "megatron")
     smoke = ("-m", "smoke")
     selected = (*smoke, "-k", "ray_store", f"--ignore={MEGATRON_TESTS}")
-    session.run("pytest", "tests/e2e", *selected, *session.posargs)
+    session.run("pytest", "tests/e2e", *selected, "-n", "2", *session.posargs)
     session.run("pytest", MEGATRON_TESTS, *smoke, *session.posargs)
 
 
