@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import torch
 from tensordict import TensorDict
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -119,3 +120,26 @@ class DictionariesNumberedByWriter(ControllerClient):
 
         few = len(sample_ids) >= 4 * len({*puts})  # rows of few puts
         return with_objects(batch, decoded) if few else batch
+
+
+@ray_mutant("PUT-05", evidence="row", may_fail="GET-01 PUT-13 R3-03 RANK-03")
+class TokensOfWritersInSixteenBits(ControllerClient):
+    """Joins long rows of several writers by where they begin in what each has sent, in 16 bits."""
+
+    controller_class = NamesWriters
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        long = [n for n, leaf in batch.items() if isinstance(leaf, Tensor) and is_jagged(leaf)]
+        writers = self._connection.call("writers", partition_id, sample_ids) if long else []
+        for name in long if len({*writers}) > 1 else ():
+            rows = rows_of(batch.get(name))
+            sent = {w: torch.cat([r for r, of in zip(rows, writers, strict=True) if of == w])
+                    for w in {*writers}}  # fmt: skip
+            ends, joined = Counter[str](), []
+            for row, writer in zip(rows, writers, strict=True):
+                begin = ends[writer] & 0xFFFF
+                ends[writer] += len(row)
+                joined.append(sent[writer][begin : begin + len(row)])
+            batch.set(name, torch.nested.nested_tensor(joined, layout=torch.jagged))
+        return batch

@@ -101,3 +101,31 @@ def test_rows_of_one_length_of_each_writer_are_read_together(
     for chosen in (ids, ids[::-1], ids[::2], ids[:4], ids[4:]):
         for view in (first, second):
             view.expect_rows(chosen, x=[put[i] for i in chosen])
+
+
+#: Rows of each of two processes, and tokens of a row: beyond 2**16 of each, and 2**24 of both.
+LONG_ROWS = {"responses": (24, 4_000, torch.int64), "documents": (310, 28_001, torch.uint8)}
+
+
+@requirement("PUT-05", leans_on=("GET-01",))
+@pytest.mark.parametrize(("count", "tokens", "dtype"), LONG_ROWS.values(), ids=LONG_ROWS)
+def test_long_rows_of_several_writers_are_read_together(
+    new_partition: Callable[..., PartitionUnderTest],
+    actors: Actors,
+    count: int,
+    tokens: int,
+    dtype: torch.dtype,
+) -> None:
+    """Planes that join what several processes put may count its tokens in too few bits."""
+    part = new_partition(num_samples=2 * count)
+    rows = {}
+    for writer, actor in zip("uv", actors(2), strict=True):
+        new = {
+            f"{writer}{n}": (torch.arange(tokens - n % 5) * 7 + n + ord(writer)).to(dtype)
+            for n in range(count)
+        }
+        part.via(actor).put(list(new), x=jagged(list(new.values())))
+        rows |= new
+    ids = list(rows)
+    for order in (ids, ids[::-1], [*ids[::2], *ids[1::2]]):
+        part.expect_rows(order, x=[rows[i] for i in order])
