@@ -1,4 +1,4 @@
-"""Versions of rows in one byte, by which a reader tells whether what it has kept is still right."""
+"""What tells a reader whether the rows that it has kept are still right, and holds too little."""
 
 from __future__ import annotations
 
@@ -53,3 +53,54 @@ class VersionsInOneByte(RayStoreEngine):
             return batch.clone()
         self._kept[key] = versions, fresh.clone()
         return fresh
+
+
+#: Changes of which the plane tells readers.
+RING = 256
+
+
+class _ListsChanges(Controller):
+    _made = State(int)
+    _newest = State(list[tuple[str, str]])  # the rows of the newest changes, by partition and id
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, columns, reference)
+        if not isinstance(due, Refusal):
+            self._note(put.partition_id, put.sample_ids)
+        return due
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        gone = self._index.sample_ids(partition_id) if sample_ids is None else sample_ids
+        self._note(partition_id, list(gone))
+        return await super().clear(partition_id, sample_ids, writer)
+
+    def _note(self, partition_id: str, sample_ids: Ids) -> None:
+        self._made += len(sample_ids)
+        self._newest = [*self._newest, *((partition_id, i) for i in sample_ids)][-RING:]
+
+    async def changes(self, seen: int) -> tuple[int, list[tuple[str, str]]]:
+        """Return the number of changes so far, and the rows of those that came after ``seen``."""
+        return self._made, self._newest[-(self._made - seen) :] if self._made > seen else []
+
+
+class _Listed(ControllerClient):
+    controller_class = _ListsChanges
+
+
+@ray_engine_mutant("GET-10", evidence="row", client=_Listed, may_fail="PUT-13 GET-06 CLEAR-01")
+class ChangesInShortRing(RayStoreEngine):
+    """Keeps what it has read until the plane lists a change of its rows, of the newest 256."""
+
+    _seen = State(int)
+    _kept = State(dict[Any, TensorDict])
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        self._seen, changed = self._connection.call("changes", self._seen)
+        gone = {(partition, i) for partition, i in changed}
+        for key in list(self._kept):
+            if any((key[0], i) in gone for i in key[1]):
+                del self._kept[key]
+        key = partition_id, (*sample_ids,), (*names,)
+        if key not in self._kept:
+            self._kept[key] = super().get(partition_id, sample_ids, names)
+        return self._kept[key].clone()

@@ -80,6 +80,33 @@ def test_a_process_that_has_looked_sees_what_another_overwrites(
             expect_objects(looker.get(IDS[1:2], "log"), "log", logs[1:2])
 
 
+#: Puts of other rows, by which a list of the newest changes has forgotten those before.
+OTHER_PUTS = 300
+
+
+@requirement("GET-10", leans_on=("GET-06",))
+@each_pair
+@pytest.mark.parametrize("how", ["overwritten", "cleared"])
+def test_a_process_that_rests_sees_what_another_did_before_very_many_puts(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], how: str
+) -> None:
+    """Planes that tell readers which rows have changed must say so where the list was too long."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS)
+    for _ in range(2):
+        looker.expect_labeled(IDS)
+    if how == "overwritten":
+        changer.put_labeled(IDS, version=1)
+    else:
+        changer.clear(IDS)
+    for n in part.rounds(OTHER_PUTS):
+        changer.put_labeled([f"other{n}"])
+    if how == "overwritten":
+        looker.expect_labeled(IDS, version=1)
+    else:
+        looker.expect_absent(IDS)
+
+
 @requirement("GET-01")
 def test_rows_of_several_writers_are_read_in_the_order_asked(
     part: PartitionUnderTest, actors: Actors
