@@ -15,12 +15,28 @@ from rlconform.certify.scenarios.consumers import (
     expect_woken,
     start_blocking_claim,
 )
+from rlconform.certify.scenarios.long_timeouts import (
+    HOURS_S,
+    NARROW_S,
+    check_long_timeouts,
+)
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import CLOCK_TOLERANCE_S, BackgroundCall
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("CLAIM-05", leans_on=("CLAIM-06",))
+@pytest.mark.parametrize("timeouts", [NARROW_S, HOURS_S], ids=["narrow", "hours"])
+def test_claims_of_an_attached_process_that_may_wait_for_long_wait(
+    part: PartitionUnderTest, actors: Actors, timeouts: list[float]
+) -> None:
+    """Messages from an attached process may hold a time in fewer bits than the owner has."""
+    (actor,) = actors(1)
+    check_long_timeouts(part.via(actor), part, timeouts)
+
 
 #: Seconds without a call of a process that has claimed.
 IDLE_S = 6.0

@@ -15,6 +15,12 @@ import pytest
 
 from rlconform.certify.assertions.expect import expect, expect_equal, leaning_on
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.long_timeouts import (
+    HOURS_S,
+    NARROW_S,
+    check_long_timeouts,
+    ended_within,
+)
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
 
@@ -41,7 +47,7 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
     early, beside = False, []
     for _ in BESIDE:
         beside.append(_start_claim(part))
-        early = early or _ended(waiting, LONG_S / len(BESIDE))
+        early = early or ended_within(waiting, LONG_S / len(BESIDE))
     expect(
         not early,
         f"a claim with {20 * LONG_S:g} s to wait for {LONG_S:g} s and more",
@@ -59,41 +65,13 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")
 
 
-#: Seconds that do not fit 15, 16, 31 or 32 bits: as nanoseconds, microseconds, milliseconds, ticks
-#: of 10 or 100 ms, or seconds. What is left of each in that many bits is below a fifth of a second.
-NARROW_S = [
-    8.7, 32.9, 65.6, 327.8, 655.4, 3276.9, 2147.6, 4295.1, 6553.7, 32_768.1, 65_536.1,
-    2_147_483.8, 4_294_967.4,
-]  # fmt: skip
-#: Whole hours, days and a year.
-HOURS_S = [3_600.0, 86_400.0, 30 * 86_400.0, 366 * 86_400.0]
-
-
 @requirement("CLAIM-05", leans_on=("CLAIM-06",))
 @pytest.mark.parametrize("timeouts", [NARROW_S, HOURS_S], ids=["narrow", "hours"])
 def test_claims_that_may_wait_for_long_wait(
     part: PartitionUnderTest, timeouts: list[float]
 ) -> None:
     """Planes that count a deadline in a narrow integer end such a claim early."""
-    ids = [f"r{n}" for n, _ in enumerate(timeouts)]
-    waiting = {
-        timeout_s: BackgroundCall(
-            lambda t=timeout_s: part.claim(batch_size=1, blocking=True, timeout_s=t),
-            f"the claim that may wait for {timeout_s:g} s",
-        )
-        for timeout_s in timeouts
-    }
-    deadline = time.monotonic() + part.timeouts.quiet
-    for timeout_s, claim in waiting.items():
-        ended = _ended(claim, max(0.0, deadline - time.monotonic()))
-        expect(not ended, f"a claim with {timeout_s:g} s to wait", "an end at once")
-    part.put_labeled(ids)
-    claimed = [
-        one
-        for claim in waiting.values()
-        for one in claim.result(part.timeouts.settle + part.call_s).sample_ids
-    ]
-    expect_equal(sorted(claimed), sorted(ids), "rows of the claims that may wait for long")
+    check_long_timeouts(part, part, timeouts)
 
 
 def _start_claim(part: PartitionUnderTest) -> BackgroundCall:
@@ -101,14 +79,6 @@ def _start_claim(part: PartitionUnderTest) -> BackgroundCall:
         lambda: part.claim("prev_lp", ["y"], 1, blocking=True, timeout_s=20 * LONG_S),
         "a claim beside the long one",
     )
-
-
-def _ended(waiting: BackgroundCall, seconds: float) -> bool:
-    """Whether the claim ends within ``seconds``, with rows or at a timeout."""
-    try:
-        return waiting.returned_within(seconds)
-    except TimeoutError:
-        return True
 
 
 def _expect_woken(claims: list[BackgroundCall], part: PartitionUnderTest) -> None:
