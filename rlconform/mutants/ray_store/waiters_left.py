@@ -1,4 +1,4 @@
-"""Claims that wait behind one that has given up."""
+"""Claims that wait behind one that has given up, or until there is enough for others too."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from rlconform.backends.process_id import process_id
-from rlconform.backends.ray_store.controller import Refusal
+from rlconform.backends.ray_store.controller import Refusal, StoredPut
 from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import ControllerClient, ray_engine_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_engine_mutant, ray_mutant
 from rlconform.mutants.ray_store.waiting_processes import WakesSome
 from rlconform.mutants.types import Claimed, Names, Wait
 
@@ -51,3 +51,37 @@ class SilentProcessKeepsItsTurn(RayStoreEngine):
             claim = process_id(), partition_id, task, names, rows, left
             claimed = self._connection.call_waiting("claim_of", left, *claim)
         return claimed
+
+
+class _DealsToWaiters(WakesSome):
+    _needs = State(dict[str, list[tuple[int, frozenset[str]]]])  # of the claims that wait
+    _newest = State(int)  # rows of the newest put
+
+    async def _wait(
+        self, partition_id: str, task: str, required: Any, rows: int, deadline: float
+    ) -> None:
+        needs = self._needs.setdefault(partition_id, [])
+        needs.append((rows, required))
+        try:
+            await super()._wait(partition_id, task, required, rows, deadline)
+        finally:
+            needs.remove((rows, required))
+
+    async def commit(self, put: StoredPut, *rest: Any) -> Any:
+        self._newest = len(put.sample_ids)
+        return await super().commit(put, *rest)
+
+    def concern(self, partition_id: str, task: str, _noted: Any) -> bool:
+        needs = self._needs[partition_id]
+        alike = len({required for _, required in needs}) == 1
+        enough = max(rows for rows, _ in needs) <= self._newest
+        everything = sum(rows for rows, _ in needs)
+        partition = self._index.partition(partition_id)
+        return not alike or enough or partition.is_ready(task, needs[0][1], everything)
+
+
+@ray_mutant("CLAIM-05", evidence="one of two claims of four rows")
+class NewRowsDealtToWaiters(ControllerClient):
+    """Deals new rows to all equal claims that wait, and wakes none until each has enough."""
+
+    controller_class = _DealsToWaiters

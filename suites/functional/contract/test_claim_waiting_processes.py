@@ -38,6 +38,33 @@ def test_claims_of_an_attached_process_that_may_wait_for_long_wait(
     check_long_timeouts(part.via(actor), part, timeouts)
 
 
+@requirement("CLAIM-05", leans_on=("CLAIM-02",))
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_rows_that_trickle_in_for_two_processes_go_to_one_of_them(
+    part: PartitionUnderTest, actors: Actors, at_once: int
+) -> None:
+    """Planes that deal new rows to all who wait may leave each of them with too few."""
+    waiting = [
+        start_blocking_claim(part.via(actor), 4, part.timeouts.operation) for actor in actors(2)
+    ]
+    for claim in waiting:
+        expect_waiting(claim, part, "four rows", "an answer before there was any row")
+    ids = [f"r{n}" for n in range(8)]
+    for start in range(0, 4, at_once):
+        part.put_labeled(ids[start : start + at_once])
+    deadline = time.monotonic() + part.timeouts.settle + part.call_s
+    while not any(claim.returned_within(0.02) for claim in waiting):
+        late = time.monotonic() > deadline
+        expect(not late, "one of two claims of four rows to return once four are there", "neither")
+    part.put_labeled(ids[4:])
+    claimed: list[str] = []
+    for claim in waiting:
+        meta, _ = claim.result(part.timeouts.settle + part.call_s)
+        expect(meta is not None and len(meta.sample_ids) == 4, "four rows for each claim", meta)
+        claimed += meta.sample_ids
+    expect_equal(sorted(claimed), ids, "rows of the two claims")
+
+
 #: Seconds without a call of a process that has claimed.
 IDLE_S = 6.0
 
