@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
 from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
-from rlconform.contract import KVBatchMeta
+from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import rows_in
-from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import (
+    ControllerClient,
+    controller_mutant,
+    ray_call_mutant,
+    ray_mutant,
+)
 from rlconform.mutants.types import Ids
 
 
@@ -155,3 +163,41 @@ class PagesMoveWhileCleared(Controller):
                     del listed[one]
                 at += _PAGE if len(page) > len(own) else 0  # a page of own rows was the first
         return await super().clear(partition_id, sample_ids, writer)
+
+
+class _NumbersClients(Controller):
+    _number = State(dict[str, int])  # by process, of the clients that are attached
+
+    async def join(self, process: str) -> None:
+        """Give the process's client the first number that no attached client has."""
+        taken = {*self._number.values()}
+        self._number[process] = next(n for n in count() if n not in taken)
+
+    async def leave(self, process: str) -> None:
+        """Take the number of the process's client back."""
+        self._number.pop(process, None)
+
+    async def commit(self, put: StoredPut, *rest: Any) -> Any:
+        return await super().commit(replace(put, writer=self._writer(put.writer)), *rest)
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        return await super().clear(partition_id, sample_ids, self._writer(writer))
+
+    def _writer(self, process: str) -> str:
+        return f"client {self._number.get(process, process)}"
+
+
+@ray_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-08 CLEAR-01")
+class RowsBelongToNumberOfClient(ControllerClient):
+    """Notes the rows of a client by its number, the first one free when it attaches."""
+
+    controller_class = _NumbersClients
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        super().__init__(cfg, bootstrap)
+        self._connection.call("join", process_id())
+
+    def close(self) -> None:
+        with suppress(ClientClosed, PlaneUnavailable):
+            self._connection.call("leave", process_id())
+        super().close()

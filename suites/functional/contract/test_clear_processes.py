@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
 
 from rlconform.certify.assertions.expect import is_rejected
@@ -115,22 +116,31 @@ def test_a_put_that_is_refused_changes_nobodys_rows_into_those_of_its_process(
 
 
 @requirement("CLEAR-03")
+@pytest.mark.parametrize("joins", [False, True], ids=["alone", "another_joined"])
 def test_none_drops_what_an_earlier_client_of_the_process_put(
-    plane: PlaneSession, part: PartitionUnderTest
+    plane: PlaneSession, part: PartitionUnderTest, joins: bool
 ) -> None:
-    """A worker that attaches again after a failure clears what it had put."""
+    """A worker that attaches again after a failure clears what it had put.
+
+    Planes that number their clients may give its old number to one that has joined meanwhile.
+    """
     part.put_labeled(["of_the_owner"])
     (worker,) = plane.actors().start(1)
+    others = []
     try:
         view = part.via(worker)
         view.put_labeled(IDS)
         worker.close()
+        if joins:
+            others = plane.actors().start(1)
+            part.via(others[0]).put_labeled(["of_another"])
         plane.actors().attach_again(worker)
         view.put_labeled(["later"])
         view.clear(None)
         part.expect_absent([*IDS, "later"])
     finally:
-        worker.end()
+        for each in (worker, *others):
+            each.end()
 
 
 @requirement("CLEAR-03")
