@@ -81,6 +81,20 @@ class ObjectsOfWritersJoinedByEquality(ControllerClient):
         return with_objects(batch, joined)
 
 
+@ray_mutant("PUT-27", evidence="as those of the other", may_fail="GET-13")
+class ObjectsOfWritersDecodedOnce(ControllerClient):
+    """Decodes equal objects once in a read of rows of several writers, and returns one for all."""
+
+    controller_class = NamesWriters
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        if len({*self._connection.call("writers", partition_id, sample_ids)}) < 2:
+            return batch
+        decoded: dict[str, Any] = {}
+        return with_objects(batch, lambda values: [decoded.setdefault(repr(v), v) for v in values])
+
+
 class _NumbersPuts(Controller):
     _numbers = State(Counter[str])  # of puts, by writer
     _puts = State(dict[tuple[str, str], tuple[str, int]])  # by row: its writer, and its put

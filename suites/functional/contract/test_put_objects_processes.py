@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.assertions.expect import expect_objects
+from rlconform.certify.assertions.expect import expect_equal, expect_objects
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.contract import DataPlaneClient, Target
-from rlconform.wire import object_array
+from rlconform.wire import object_array, object_rows
 
 
 @pytest.fixture
@@ -51,6 +51,26 @@ def test_equal_objects_of_two_processes_keep_their_types(
     for ids in ([*put], [*put][::-1], by_turns, by_turns[::-1]):
         for view in (first, second):
             expect_objects(view.get(ids, "log"), "log", [put[i] for i in ids])
+
+
+@requirement("PUT-27", changes_results=True)
+def test_equal_objects_of_two_processes_are_two_objects(
+    part: PartitionUnderTest, actors: Actors, target: Target
+) -> None:
+    """Planes that decode equal objects of a read once must not return one for rows of two."""
+    ids, logs = ["u0_g0", "u0_g1", "v0_g0", "v0_g1"], [[{"role": "user", "turns": [1]}]] * 4
+    for writer, own in zip(actors(2), (ids[:2], ids[2:]), strict=True):
+        if not put_or_leave_nothing(
+            part.via(writer), target, own, log=object_array(deepcopy(logs[:2]))
+        ):
+            return
+    for view in (part, part.via(actors(1)[0])):
+        batch = view.get(ids, "log")
+        expect_objects(batch, "log", logs)
+        got = object_rows(batch.get("log"), len(ids))
+        got[0].append({"role": "a reader's own"})
+        got[1][0]["turns"].append(2)
+        expect_equal(got[2:], logs[2:], "rows of one process, as those of the other are changed")
 
 
 #: Distinct values of a column, and a column's rows.
