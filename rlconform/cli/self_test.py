@@ -22,7 +22,8 @@ from rlconform.cli.output_folder import check_writable
 from rlconform.cli.ray_address import RayAddress, use_ray_at
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
 from rlconform.mutants.defect import Defect
-from rlconform.mutants.registry import all_mutants
+from rlconform.mutants.mutant import Mutant
+from rlconform.mutants.registry import all_mutants, one_of_each_module
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.console import (
     TrialProgress,
@@ -83,6 +84,12 @@ def self_test(
         bool,
         typer.Option("--gate", help="Only the checks that must kill each mutant; no races."),
     ] = False,
+    brief: Annotated[
+        bool,
+        typer.Option(
+            "--brief", help="Of the mutants of several processes, only the first of each module."
+        ),
+    ] = False,
     jobs: Annotated[int, typer.Option(help="Trials at the same time.", min=1)] = 2,
     seeds: Annotated[int, typer.Option(help="Turns of each race.", min=1)] = 20,
     until_sure: Annotated[
@@ -111,7 +118,8 @@ def self_test(
     use_ray_at(ray_address)
     hosts = ray_address is not None
     try:
-        chosen = _choose(mutant or [], races, check_run, gate, hosts)
+        known = one_of_each_module(all_mutants()) if brief and not mutant else all_mutants()
+        chosen = _choose(known, mutant or [], races, check_run, gate, hosts)
     except ConfigError as error:
         fail(str(error))
     if not chosen.planes and not chosen.runs:
@@ -173,13 +181,17 @@ class _Chosen:
 
 
 def _choose(
-    named: Sequence[str], races: bool | None, check_run: bool | None, gate: bool, hosts: bool
+    known: Mapping[str, tuple[str, Mutant]],
+    named: Sequence[str],
+    races: bool | None,
+    check_run: bool | None,
+    gate: bool,
+    hosts: bool,
 ) -> _Chosen:
     """Return what to try; ``named`` may have mutants and defects of the trainer.
 
     ``hosts``: there are several, for the mutants that need them; the others are tried on one.
     """
-    known = all_mutants()
     unknown = [name for name in named if name not in known]
     runs = bool(unknown) if named else races is not True and not hosts
     defects = all_defects() if runs and check_run is not False else {}

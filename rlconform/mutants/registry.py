@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
@@ -27,3 +28,23 @@ def all_mutants() -> dict[str, tuple[str, Mutant]]:
                         raise ValueError(f"{found[name][0]} and {spec} are both named {name}")
                     found[name] = (spec, value)
     return dict(sorted(found.items()))
+
+
+def one_of_each_module(
+    mutants: Mapping[str, tuple[str, Mutant]],
+) -> dict[str, tuple[str, Mutant]]:
+    """Return all mutants but those of several processes, and of these the first of each module.
+
+    Races and mutants of several hosts stay too. One of several processes takes as long as ten of
+    one process, and those of a module are alike.
+    """
+    chosen: dict[str, tuple[str, Mutant]] = {}
+    modules: set[str] = set()
+    for name, (spec, mutant) in mutants.items():
+        module = spec.partition(":")[0]
+        if mutant.level == "unit" or mutant.chance or mutant.several_hosts:
+            chosen[name] = (spec, mutant)
+        elif module not in modules:
+            modules.add(module)
+            chosen[name] = (spec, mutant)
+    return chosen

@@ -152,6 +152,7 @@ ALIKE = {
     "memory",
     "exit",
     "close_of_an_attached_client",
+    "race_of_processes",
 }
 
 

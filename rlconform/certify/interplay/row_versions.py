@@ -85,6 +85,7 @@ class RowVersions:
         number, put = IDS.index(sample_id), self._puts[version]
         if name == NUMBERS:  # small enough for every dtype
             return torch.tensor(16 * number + version, dtype=put.dtype)
-        more = WIDE + 4 * ((number + version) % len(ROWS)) if self.jagged else 0
-        row = labeled_row(partition_id, sample_id, name, version, max(more, put.width))
+        more = 4 * ((number + version) % len(ROWS)) if self.jagged else 0
+        width = max(put.width, WIDE) + more if self.jagged else put.width
+        row = labeled_row(partition_id, sample_id, name, version, width)
         return row.roll(-_LABELLED) if self.alike and len(row) > _LABELLED else row

@@ -22,7 +22,7 @@ from rlconform.certify.interplay.row_versions import (
 from rlconform.certify.interplay.scenario import InterplayScenario
 from rlconform.certify.interplay.shared_model import SharedModel
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 
 #: Tasks at first, and of the other schema; no look before the last one claims for the last task.
@@ -48,7 +48,8 @@ class SharedPartition:
         self.scenario, self._processes = scenario, processes
         self.group_size = 2 if scenario.layout == "groups" else 1
         self.model = SharedModel(self.group_size)
-        jagged, texts = scenario.layout == "jagged", scenario.dtype in {1, 2}
+        large_and_jagged = scenario.layout == "large" and scenario.dtype % 2 == 1
+        jagged, texts = scenario.layout == "jagged" or large_and_jagged, scenario.dtype in {1, 2}
         self.values = RowVersions(jagged, scenario.dtype, texts, alike=scenario.order % 2 == 1)
         self.fields = [LABELS, NUMBERS, *([OBJECTS] if objects else [])]
         self.tasks = TASKS
@@ -167,6 +168,16 @@ class SharedPartition:
             expect_rejection(call, what)
 
 
-def _tag(key: str, sample_id: str, version: int) -> Tags | str | int:
+def _tag(key: str, sample_id: str, version: int) -> str | int | float:
+    """Return a value that no other row or put has: a length, or texts and numbers in turn."""
     number = IDS.index(sample_id)
-    return 100 * version + number if key == INPUT_LENGTHS else f"{sample_id}, put {version}"
+    if key == INPUT_LENGTHS:
+        return 100 * version + number
+    text = f"{sample_id}, put {version}"
+    values = (
+        text,
+        f"{text}, and more of a text that is long",
+        100.5 * version + number,
+        1000 * version + number,
+    )
+    return values[(number + version) % len(values)]

@@ -42,7 +42,7 @@ class TagsQueuedForEachTask(MemoryEngine):
         return ids, [dict(row.items() - items) for row, items in zip(tags, old, strict=True)]
 
 
-@tag_value_mutant("TAG-01", evidence="to carry the text")
+@tag_value_mutant("TAG-01", evidence="to carry {'text'")
 def TagTextsLoseNulsAtTheirEnd(value: object) -> object:
     """Stores the texts of a put in a numpy array of texts, which drops NULs at their ends."""
     return value.rstrip("\0") if isinstance(value, str) else value

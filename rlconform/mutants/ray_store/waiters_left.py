@@ -80,7 +80,7 @@ class _DealsToWaiters(WakesSome):
         return not alike or enough or partition.is_ready(task, needs[0][1], everything)
 
 
-@ray_mutant("CLAIM-05", evidence="one of two claims of four rows")
+@ray_mutant("CLAIM-05", evidence="of two claims of four rows")
 class NewRowsDealtToWaiters(ControllerClient):
     """Deals new rows to all equal claims that wait, and wakes none until each has enough."""
 

@@ -14,7 +14,7 @@ from rlconform.cli import app
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.incidents import load_incidents
 from rlconform.mutants.mutant import Mutant, mutant
-from rlconform.mutants.registry import all_mutants
+from rlconform.mutants.registry import all_mutants, one_of_each_module
 from rlconform.selftest.classify import (
     TrialOutcome,
     TrialResult,
@@ -328,6 +328,19 @@ def test_the_list_tells_of_each_mutant_that_the_other_options_leave() -> None:
     assert "processes_get_reads_reused_slot" in done.output
     assert "CLEAR-07" in done.output
     assert "drops_unknown_ids" not in done.output
+
+
+def test_a_brief_self_test_has_one_mutant_of_several_processes_of_each_module() -> None:
+    brief = one_of_each_module(all_mutants())
+    left_out = all_mutants().keys() - brief.keys()
+    of_several = {
+        name: spec.partition(":")[0]
+        for name, (spec, one) in all_mutants().items()
+        if not (one.level == "unit" or one.chance or one.several_hosts)
+    }
+    assert left_out < of_several.keys()
+    modules = [module for name, module in of_several.items() if name in brief]
+    assert sorted(modules) == sorted({*of_several.values()})
 
 
 @pytest.mark.parametrize("options", [[], ["--gate"]])
