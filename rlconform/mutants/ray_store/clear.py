@@ -201,3 +201,27 @@ class RowsBelongToNumberOfClient(ControllerClient):
         with suppress(ClientClosed, PlaneUnavailable):
             self._connection.call("leave", process_id())
         super().close()
+
+
+@controller_mutant("CLEAR-03", chance=False, evidence="not to be readable", may_fail="CLEAR-08")
+class RegistrationForgetsOtherWriters(Controller):
+    """Forgets who has put the rows of a partition when it is registered again."""
+
+    _orphans = State(set[tuple[str, str]])
+
+    async def register(self, partition_id: str, tasks: list[str], group_size: int) -> Any:
+        there = self._index.sample_ids(partition_id)
+        answer = await super().register(partition_id, tasks, group_size)
+        self._orphans |= {(partition_id, i) for i in there}
+        return answer
+
+    async def commit(self, put: StoredPut, *rest: Any) -> Any:
+        self._orphans -= {(put.partition_id, i) for i in put.sample_ids}
+        return await super().commit(put, *rest)
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        if sample_ids is None:
+            own = [row for row in rows_in(self._index, partition_id, None) if row.writer == writer]
+            left = [row.sample_id for row in own]
+            sample_ids = [i for i in left if (partition_id, i) not in self._orphans]
+        return await super().clear(partition_id, sample_ids, writer)

@@ -143,6 +143,23 @@ def test_none_drops_what_an_earlier_client_of_the_process_put(
             each.end()
 
 
+@requirement("CLEAR-03", leans_on=("REG-08",))
+@each_pair
+def test_none_drops_rows_put_before_another_process_registered_again(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that note which rows a process has put must keep the note as they keep the rows."""
+    other, writer = looker_and_changer(part, actors, pair)
+    writer.put_labeled(IDS)
+    other.register()
+    if is_rejected(lambda: part.expect_labeled(IDS)):
+        return  # the registration dropped the rows, which REG-08 judges
+    writer.put_labeled(["later"])
+    writer.clear(None)
+    for view in (part, other, writer):
+        view.expect_absent([*IDS, "later"])
+
+
 @requirement("CLEAR-03")
 @each_pair
 def test_none_drops_rows_put_again_after_another_process_dropped_them(
