@@ -1,8 +1,8 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
-``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
-``megatron`` those on Megatron-core, ``chaos`` runs in which a process is killed or stopped,
-``slurm`` recipes on an emulated cluster,
+``mutants`` runs the self-test of the suite (``brief_gate`` a part of it), ``e2e`` whole GRPO runs
+(``smoke`` a few of them), ``megatron`` those on Megatron-core, ``chaos`` runs in which a process is
+killed or stopped, ``slurm`` recipes on an emulated cluster,
 ``robustness`` planes that harm their process and interrupts, ``fuzz`` hostile files;
 ``certify`` one certification; ``workflows`` lints those of GitHub,
 ``docs`` renews the generated pages and builds the site. The first run of a session says what it
@@ -139,7 +139,7 @@ def chaos(session: nox.Session) -> None:
 def robustness(session: nox.Session) -> None:
     """Planes that harm their process, and Ctrl-C at every point: what is left, and the report.
 
-    Also tests of ``tests/functional`` that take minutes and whose kind ``functional`` has too.
+    Also the marked tests of ``tests/functional``: each takes minutes, and another is like it.
     """
     install(session, "dev", "tq")
     session.run("pytest", ROBUSTNESS_TESTS, "-n", "2", *session.posargs)
@@ -188,22 +188,24 @@ def slurm(session: nox.Session) -> None:
     session.run("pytest", "tests/e2e/slurm", *session.posargs)
 
 
+#: Its trials mostly wait.
+GATE = ("rlconform", "self-test", "--gate", "--jobs", "7")
+
+
 @nox.session
-@nox.parametrize("part", [nox.param(part, id=part) for part in ("gate", "races", "whole_gate")])
+@nox.parametrize("part", [nox.param(part, id=part) for part in ("gate", "races")])
 def mutants(session: nox.Session, part: str) -> None:
     """The self-test: the checks still kill the mutants, those that need a race included.
 
-    Of the mutants of several processes, ``gate`` tries one of each kind, ``whole_gate`` all.
     ``nox -s mutants -- OPTIONS`` passes the options to ``rlconform self-test`` instead.
     """
-    if session.posargs and part != "gate":
+    if session.posargs and part == "races":
         session.skip("the self-test ran with the given options")
     install(session, "dev", "tq", "grpo")
     if session.posargs:
         session.run("rlconform", "self-test", *session.posargs)
-    elif part != "races":
-        brief = ("--brief",) if part == "gate" else ()
-        session.run("rlconform", "self-test", "--gate", *brief, "--jobs", "7")  # trials mostly wait
+    elif part == "gate":
+        session.run(*GATE)
     else:
         # docs/races.md has the kill rates of 20 seeds; 4 kills of 4 seeds, or else 9 of 10, show
         # that they still hold. One trial at a time: two keep two cores busy, and then a workload of
@@ -211,6 +213,13 @@ def mutants(session: nox.Session, part: str) -> None:
         races = ("--races", "--seeds", "10", "--until-sure", "--jobs", "1")
         races += ("--out", "rlconform-self-test/races")
         session.run("rlconform", "self-test", *races)
+
+
+@nox.session
+def brief_gate(session: nox.Session) -> None:
+    """The gate of ``mutants`` with one mutant of several processes of each kind, for CI."""
+    install(session, "dev", "tq", "grpo")
+    session.run(*GATE, "--brief", *session.posargs)
 
 
 @nox.session

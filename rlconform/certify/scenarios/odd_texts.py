@@ -1,6 +1,6 @@
 """Texts that a plane may cut, strip, decode, escape, or take for another value.
 
-They come back unchanged as the value of a tag, the key of a tag, and within objects.
+They come back unchanged as tags and their keys, within ids, and within objects.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ _STRIPPED = [
     "\uff21", "🙂", "👩\u200d🔬", "\U0010ffff",
 ]  # fmt: skip
 
-#: Each differs from the others.
+#: No two are equal, so that they can be keys.
 ODD_TEXTS = [*_REWRITTEN, *_TYPED, *_STRIPPED]

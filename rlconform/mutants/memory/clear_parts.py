@@ -130,3 +130,23 @@ class TagsReviveClearedRows(MemoryEngine):
         for sample_id, columns in dead if fields is None else ():
             if sample_id in ids:
                 super().put(partition_id, [sample_id], columns, None)
+
+
+@engine_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-01 CLAIM-02")
+class RegistrationForgetsWhoPut(MemoryEngine):
+    """Notes the ids that a process puts for its clears of everything, anew at a registration."""
+
+    _noted = State(dict[str, list[str]])
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        self._noted[partition_id] = []
+
+    def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, ids, fields, tags)
+        self._noted.setdefault(partition_id, []).extend(ids)
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        own = self._noted.get(partition_id, []) if sample_ids is None else sample_ids
+        there = {row.sample_id for row in find_rows(self, partition_id)}
+        super().clear(partition_id, [i for i in dict.fromkeys(own) if i in there])

@@ -18,6 +18,7 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import _WRITER, _own
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State, applied
+from rlconform.mutants.memory.column_helpers import is_dense, mapped
 from rlconform.mutants.memory.helpers import (
     claim_meta_mutant,
     get_data_mutant,
@@ -167,3 +168,20 @@ def ClaimReturnsStoredTags(claim: MethodCall) -> KVBatchMeta:
     """Returns the stored tag dicts from a claim, not copies."""
     meta, rows = claim(), partition_of(claim)._rows
     return replace(meta, tags=[rows[i].tags if i in rows else {} for i in meta.sample_ids])
+
+
+#: Bytes from which on a column of equal rows is kept as one row.
+PAYS = 16 << 10
+
+
+def _expanded(column: Tensor) -> Tensor:
+    pays = column.dim() > 0 and len(column) > 1 and column.nbytes >= PAYS
+    alike = pays and bool((column == column[:1]).all())
+    return column[:1].clone().expand(column.shape) if alike else column
+
+
+@get_mutant("PUT-08", evidence="untouched by a write to row 0", may_fail="PUT-01 PUT-09 GET-13")
+def ConstantColumnsExpanded(read: MethodCall) -> TensorDict:
+    """Keeps a column of equal rows as one row, and returns all rows as views of it."""
+    batch: TensorDict = mapped(read(), _expanded, is_dense)
+    return batch

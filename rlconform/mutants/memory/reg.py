@@ -261,3 +261,19 @@ class StatusOfAddedTaskStartsAtZero(MemoryEngine):
             for task in tasks
             if (uncounted := self._uncounted.get((partition_id, task)))
         )
+
+
+#: Partitions without rows of which a plane keeps the tasks.
+IDLE = 64
+
+
+@engine_mutant("REG-01", evidence="is not registered", may_fail="REG-05 CLAIM-11")
+class IdleRegistrationsForgotten(MemoryEngine):
+    """Keeps the registrations of the 64 newest partitions without rows, and of all others."""
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        with self._locked() as index:
+            idle = [name for name, held in index._partitions.items() if not held.size]
+            for name in idle[:-IDLE]:
+                del index._partitions[name]

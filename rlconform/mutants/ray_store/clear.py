@@ -204,7 +204,7 @@ class RowsBelongToNumberOfClient(ControllerClient):
 
 
 @controller_mutant("CLEAR-03", chance=False, evidence="not to be readable", may_fail="CLEAR-08")
-class RegistrationForgetsOtherWriters(Controller):
+class RegistrationForgetsWriters(Controller):
     """Forgets who has put the rows of a partition when it is registered again."""
 
     _orphans = State(set[tuple[str, str]])

@@ -27,6 +27,9 @@ from rlconform.contract import DataPlaneClient
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
+#: Seconds without a call of a process that has claimed.
+IDLE_S = 6.0
+
 
 @requirement("CLAIM-05", leans_on=("CLAIM-06",))
 @pytest.mark.parametrize("timeouts", [NARROW_S, HOURS_S], ids=["narrow", "hours"])
@@ -63,10 +66,6 @@ def test_rows_that_trickle_in_for_two_processes_go_to_one_of_them(
         expect(len(got) == 4, "each of two claims of four rows to get four", got)
         claimed += got
     expect_equal(sorted(claimed), ids, "rows of the two claims")
-
-
-#: Seconds without a call of a process that has claimed.
-IDLE_S = 6.0
 
 
 @requirement("CLAIM-05")

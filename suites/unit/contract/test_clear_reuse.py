@@ -53,11 +53,8 @@ def clear_all(part: PartitionUnderTest, way: str) -> None:
     part.register()  # clearing everything may end the registration
 
 
-either_clear = pytest.mark.parametrize("way", ["by_ids", "by_none"])
-
-
 @requirement("CLEAR-04")
-@either_clear
+@pytest.mark.parametrize("way", ["by_ids", "by_none"])
 def test_a_cleared_id_can_be_put_again_without_its_old_data(
     part: PartitionUnderTest, way: str
 ) -> None:

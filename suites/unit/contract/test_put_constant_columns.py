@@ -19,7 +19,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.read_ways import Way, either_way
 
-#: Rows, and elements of each: up to a few bytes, one page, and a mebibyte.
+#: Rows, and elements of each. Planes compress columns from some size on.
 SIZES = {"bytes": (3, 1), "page": (64, 16), "many_rows": (4096, 1), "mebibyte": (64, 4096)}
 
 sizes = pytest.mark.parametrize(("rows", "width"), SIZES.values(), ids=SIZES)

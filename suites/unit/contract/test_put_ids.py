@@ -10,6 +10,7 @@ from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.odd_ids import COLLISIONS, NUMBERS, ODD_IDS
+from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
 SEPARATORS = ["/", ":", "@", "_", " ", "-", "|", "."]
@@ -22,6 +23,19 @@ def test_odd_ids_stay_distinct(part: PartitionUnderTest) -> None:
     for sample_id in ODD_IDS:
         part.expect_labeled([sample_id])
     expect_ids(part.claim("train"), ODD_IDS, "ids handed to a task")
+
+
+@requirement("PUT-20")
+def test_ids_with_texts_that_formats_rewrite_stay_distinct(part: PartitionUnderTest) -> None:
+    ids = [f"a{text}a" for text in ODD_TEXTS]  # an id is not empty
+    tags = {one: {"row": n} for n, one in enumerate(ids)}
+    part.put_labeled(ids, tags=list(tags.values()))
+    part.expect_labeled(ids[::-1])
+    part.clear(ids[::2])
+    part.expect_absent(ids[::2])
+    part.expect_labeled(ids[1::2])
+    left = {one: tags[one] for one in ids[1::2]}
+    expect_equal(tags_by_id(part.claim("train")), left, "rows left, with their tags")
 
 
 @requirement("PUT-20")
