@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Files and folders whose checks share what the first of them made: they stay in one process.
-_TOGETHER = ("/test_par.py", "/test_par_processes.py", "/interplay/")
+_TOGETHER = ("/test_par.py", "/test_par_processes.py", "/interplay/", "/test_long_runs.py")
 
 
 @dataclass(frozen=True)

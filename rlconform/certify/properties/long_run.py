@@ -3,9 +3,14 @@
     number of a step ──▶ one call, drawn from that number and the model ──▶ answer ──▶ judged
                                                                      └────▶ applied to the model
 
-Some defects need many calls, or two unlike calls on the same rows; short sequences miss them. Each
-step has a random generator of its own, so without a step the others make nearly the same calls:
-``run_long_runs`` leaves out steps of a run that fails as long as it still fails.
+    run of a style ──▶ all answers judged ──▶ right: no check repeats it
+                                          └─▶ wrong: each check of the style repeats it, judges
+                                              what its requirement says, and leaves out steps
+
+Some defects need many calls, or two unlike calls on the same rows; short sequences miss them. A run
+takes as long whether one kind of answer is judged or all are, so the checks of one style share its
+runs. Each step has a random generator of its own, so without a step the others make nearly the same
+calls: ``run_long_runs`` leaves out steps of a run that fails as long as it still fails.
 """
 
 from __future__ import annotations
@@ -14,41 +19,77 @@ import math
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 from hypothesis.errors import Flaky
 
 from rlconform.certify.assertions.expect import FewerExamples
+from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.properties.long_run_partition import LongRunPartition
-from rlconform.certify.properties.long_run_plan import LongRunProfile, RunPlan
-from rlconform.certify.properties.runner import PropertyRunner
+from rlconform.certify.properties.long_run_plan import (
+    ALL,
+    LONG_RUNS,
+    Judged,
+    LongRunProfile,
+    RunPlan,
+    Style,
+)
+from rlconform.certify.properties.runner import OutOfTime, PropertyRunner
 
-#: Steps of a run; runs of a check.
+#: Steps of a run; runs of a style for each check of it.
 STEPS = 300
 RUNS = 3
-#: Seconds of the plane's calls after which a run makes no further step, and a check no further run.
+#: Seconds of the plane's calls after which a run makes no further step; for each check of a style,
+#: also after which its runs end.
 LONG_RUNS_S = 1.6
 
 
+@dataclass(frozen=True)
+class Difference:
+    """The first wrong answer of a run; ``kind`` is None if a call raised instead."""
+
+    kind: Judged | None
+    failure: FailureReport
+
+
+@dataclass
+class SharedRuns:
+    """The runs of one style that the checks of a process have made on a plane.
+
+    ``made`` has the first difference of each run by its seed. ``over``: time was up, so no check
+    makes further runs.
+    """
+
+    made: dict[str, Difference | None] = field(default_factory=dict)
+    over: bool = False
+
+
+#: How many partitions a step registers beside the others.
+IDLE = (1, 1, 3, 30)
+#: Most partitions of a run.
+PARTITIONS = 300
+
+
 class LongRun:
-    """One run; its partitions have the same ids, fields and tasks."""
+    """One run; its partitions have the same ids, fields and tasks.
+
+    Most steps are on the first two; the others come now and then, and many of them stay idle.
+    """
 
     def __init__(self, runner: PropertyRunner, profile: LongRunProfile, seed: str) -> None:
         self._runner, self._seed = runner, seed
         self._plan = RunPlan(profile, Random(seed), runner)
-        name = uuid.uuid4().hex[:8]
-        self._partitions = [
-            LongRunPartition(self._plan, runner.new_partition(f"p-{name}{suffix}"))
-            for suffix in ("", "_val")
-        ]
+        self._name = uuid.uuid4().hex[:8]
+        self._partitions = [self._new_partition(suffix) for suffix in ("", "_val")]
 
     def run(self, steps: Sequence[int]) -> None:
         """Make the steps, then look at all rows. A slow plane gets fewer steps."""
         began = self._runner.plane_seconds
         for made, number in enumerate(steps):
             self._runner.check_time()
-            if self._runner.is_slow(began):
+            if self._runner.plane_seconds - began > LONG_RUNS_S:
                 text = f"time for {made} of {len(steps)} calls of a run only"
                 warnings.warn(text, FewerExamples, stacklevel=2)
                 break
@@ -58,14 +99,31 @@ class LongRun:
         for partition in self._partitions:
             partition.look_at_all()
 
+    @property
+    def judging(self) -> Judged | None:
+        """What kind of answer was being judged when the run ended; None in a call."""
+        return self._plan.judging
+
     def _step(self, number: int) -> None:
         self._plan.rng.seed(f"{self._seed} {number}")
-        partition = self._partitions[self._plan.rng.random() < 0.25]
+        chance = self._plan.rng.random()
+        if chance < 0.01 and len(self._partitions) < PARTITIONS:
+            n, known = self._plan.rng.choice(IDLE), len(self._partitions)
+            self._partitions += [self._new_partition(f"_{known + each}") for each in range(n)]
+            return
+        partition = self._partitions[chance < 0.25]
+        if chance > 0.95:
+            partition = self._plan.rng.choice(self._partitions)
         getattr(partition, self._plan.next_call())()
 
+    def _new_partition(self, suffix: str) -> LongRunPartition:
+        return LongRunPartition(self._plan, self._runner.new_partition(f"p-{self._name}{suffix}"))
 
-def run_long_runs(runner: PropertyRunner, profile: LongRunProfile) -> None:
-    """Make the runs of a profile on the plane; leave out steps of a run that fails."""
+
+def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: SharedRuns) -> None:
+    """Make the runs of a profile's style that no check has made; report one that fails by it."""
+    checks = sum(each.style == profile.style for each in LONG_RUNS.values())
+    everything = LongRunProfile(profile.style, ALL)
 
     def fails(seed: str, steps: Sequence[int]) -> bool:
         runner.begin()
@@ -78,17 +136,38 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile) -> None:
             return True
         return False
 
+    def difference(seed: str) -> Difference | None:
+        runner.begin()
+        run = LongRun(runner, everything, seed)
+        try:
+            run.run(range(STEPS))
+        except Exception as error:
+            if not runner.raised_by_plane(error):
+                raise
+            return Difference(run.judging, runner.failure_of(error))
+        return None
+
     def search() -> None:
-        for number in range(math.ceil(RUNS * runner.effort)):
-            seed, steps = f"{runner.stream_seed} {number}", list(range(STEPS))
+        for number in range(math.ceil(RUNS * runner.effort) * checks):
+            seed, steps = f"{runner.seed} {profile.style} {number}", list(range(STEPS))
+            if seed not in shared.made:
+                if shared.over:
+                    raise OutOfTime
+                shared.made[seed] = difference(seed)
+            if (found := shared.made[seed]) is None:
+                continue
             if fails(seed, steps):
                 if not fails(seed, steps):
                     raise Flaky("the plane answers the same calls in another way")
                 fewer_steps(steps, partial(fails, seed))
                 return
+            if found.kind is None or found.kind in profile.judged:
+                runner.failure = found.failure
+                raise Flaky("the plane answered the same calls in another way before")
 
-    runner.plane_s = max(runner.plane_s, LONG_RUNS_S)
+    runner.plane_s = max(runner.plane_s, LONG_RUNS_S * checks)
     runner.run(search)
+    shared.over |= runner.cut_short
 
 
 def fewer_steps(steps: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -29,28 +30,40 @@ Judged = Literal["rows", "objects", "tags", "claims", "status", "refusals"]
 ALL: frozenset[Judged] = frozenset({"rows", "objects", "tags", "claims", "status", "refusals"})
 
 
+#: ``refuses``: with calls that a plane must or may refuse. ``spoils``: the run changes what it gave
+#: to calls and got from them.
+Style = Literal["plain", "refuses", "spoils"]
+
+
 @dataclass(frozen=True)
 class LongRunProfile:
-    """What the runs of a requirement judge, and which calls they make more often than others.
+    """The style of the runs that judge a requirement, and the kinds of answers that it judges."""
 
-    ``refuses``: with calls that a plane must or may refuse. ``spoils``: the run changes what it
-    gave to calls and got from them.
-    """
-
+    style: Style
     judged: frozenset[Judged]
-    often: tuple[str, ...] = ()
-    refuses: bool = False
-    spoils: bool = False
 
 
 LONG_RUNS = {
-    "PUT-13": LongRunProfile(frozenset({"rows"}), ("put_more", "overwrite_all", "read")),
-    "PUT-21": LongRunProfile(frozenset({"objects"}), ("put_more", "read", "read_again")),
-    "TAG-01": LongRunProfile(frozenset({"tags"}), ("tag", "claim")),
-    "CLAIM-02": LongRunProfile(frozenset({"claims"}), ("claim", "wait", "time_out", "clear")),
-    "STAT-01": LongRunProfile(frozenset({"status"}), ("status", "drain", "tag", "clear")),
-    "PUT-16": LongRunProfile(ALL, ("refuse", "claim", "status"), refuses=True),
-    "GET-13": LongRunProfile(ALL, ("read", "fetch", "claim"), spoils=True),
+    "PUT-13": LongRunProfile("plain", frozenset({"rows"})),
+    "PUT-21": LongRunProfile("plain", frozenset({"objects"})),
+    "TAG-01": LongRunProfile("plain", frozenset({"tags"})),
+    "CLAIM-02": LongRunProfile("plain", frozenset({"claims"})),
+    "STAT-01": LongRunProfile("plain", frozenset({"status"})),
+    "PUT-16": LongRunProfile("refuses", ALL),
+    "GET-13": LongRunProfile("spoils", ALL),
+}
+
+#: Calls that some of the runs of a style make more often than others.
+OFTEN: dict[Style, tuple[tuple[str, ...], ...]] = {
+    "plain": (
+        ("put_more", "overwrite_all", "read"),
+        ("put_more", "read", "read_again"),
+        ("tag", "claim"),
+        ("claim", "wait", "time_out", "clear"),
+        ("status", "drain", "tag", "clear"),
+    ),
+    "refuses": (("refuse", "claim", "status"),),
+    "spoils": (("read", "fetch", "claim"),),
 }
 
 #: Calls of a run; each is a method of ``LongRunPartition``.
@@ -66,6 +79,7 @@ class RunPlan:
     Attributes:
         fields: The names of all fields.
         declared: The fields that are registered; a put may bring others.
+        judging: The kind of answer that is judged at the moment.
         over: Whether the run may make no further step: the model can't follow the plane.
     """
 
@@ -75,6 +89,7 @@ class RunPlan:
         self.fields = [*FIELDS, *([] if runner.refuses_objects else [LOG])]
         self.kinds = dict(zip(FIELDS, rng.sample(KINDS, len(FIELDS)), strict=True))
         self.declared = [*FIELDS[: rng.choice((2, len(FIELDS)))], LOG]
+        self.judging: Judged | None = None
         self.over = False
         self.waits = 0
         self._weights = self._draw_weights(several_processes=runner.scatter(rng))
@@ -85,11 +100,11 @@ class RunPlan:
     def _draw_weights(self, *, several_processes: bool) -> dict[str, int]:
         """Draw how often each call is made: a run without some calls finds what these hide."""
         weights = {call: self.rng.choice((0, 1, 3, 8)) for call in CALLS}
-        weights |= dict.fromkeys(self.profile.often, 5)
+        weights |= dict.fromkeys(self.rng.choice(OFTEN[self.profile.style]), 5)
         for needed in ("put_new", "claim", "clear", "read"):
             weights[needed] = max(2, weights[needed])
         weights["drain"] = min(2, weights["drain"])
-        if self.profile.refuses:
+        if self.profile.style == "refuses":
             weights["refuse"] = 8
         if several_processes:  # one that waits can't attach anew
             weights["wait"] = 0
@@ -98,6 +113,13 @@ class RunPlan:
     def judges(self, *kinds: Judged) -> bool:
         """Whether the run judges any of these."""
         return not self.profile.judged.isdisjoint(kinds)
+
+    @contextmanager
+    def judged_as(self, kind: Judged) -> Iterator[bool]:
+        """Yield whether the run judges this kind; keep in ``judging`` which kind was wrong."""
+        self.judging = kind
+        yield kind in self.profile.judged
+        self.judging = None
 
     def next_call(self) -> str:
         """Draw the name of a call."""

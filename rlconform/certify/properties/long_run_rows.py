@@ -110,14 +110,16 @@ class ModelledRows:
         """Expect at least ``due`` rows, all ready, with their tags; apply the claim."""
         ids, may, claimed = meta.sample_ids, {*ready}, {*meta.sample_ids}
         wrong = [i for i in ids if i not in may]
-        if self._plan.judges("claims"):
-            why = self._model.why_not_ready(wrong[0], task, names) if wrong else ""
-            expect(not wrong, f"only rows that are ready for {task}", f"{wrong[:3]}, {why}")
-            lost = [i for i in ready if i not in claimed]
-            got = f"{len(ids)}, without {lost[:3]}"
-            expect(len(ids) >= due, f"{task} to claim {due} rows with {list(names)}", got)
-        if self._plan.judges("tags") and not wrong:
-            self._judge_tags(meta)
+        with self._plan.judged_as("claims") as judged:
+            if judged:
+                why = self._model.why_not_ready(wrong[0], task, names) if wrong else ""
+                expect(not wrong, f"only rows that are ready for {task}", f"{wrong[:3]}, {why}")
+                lost = [i for i in ready if i not in claimed]
+                got = f"{len(ids)}, without {lost[:3]}"
+                expect(len(ids) >= due, f"{task} to claim {due} rows with {list(names)}", got)
+        with self._plan.judged_as("tags") as judged:
+            if judged and not wrong:
+                self._judge_tags(meta)
         self._model.claim(task, ids)
         self._claimed.append(KVBatchMeta.of(meta).subset(range(len(ids))))
         self._spoil(meta.sample_ids, meta.tags, meta.fields)
@@ -142,20 +144,27 @@ class ModelledRows:
     def _judge_rows(self, batch: TensorDictBase, ids: Sequence[str], names: Sequence[str]) -> None:
         for name in names:
             due = [self._values[i, name][-1] for i in ids]
-            if name == LOG and self._plan.judges("objects"):
-                expect_objects(batch, name, due)
-                self._spoil(*object_rows(batch.get(name), len(ids)))
-            elif name != LOG and self._plan.judges("rows"):
-                expect_column(batch, name, due)
-                if self._plan.rng.random() < 0.02 and len(ids) <= MANY:
-                    expect_whole_column(batch, name)
-                if self._plan.profile.spoils:
-                    for row in rows_in(batch, name):
-                        overwrite(row, name)
+            whole = self._plan.rng.random() < 0.02 and len(ids) <= MANY
+            with self._plan.judged_as("objects" if name == LOG else "rows") as judged:
+                if judged and name == LOG:
+                    expect_objects(batch, name, due)
+                elif judged:
+                    expect_column(batch, name, due)
+                    if whole:
+                        expect_whole_column(batch, name)
+            if self._plan.profile.style == "spoils":
+                self._spoil_column(batch, name, len(ids))
+
+    def _spoil_column(self, batch: TensorDictBase, name: str, n: int) -> None:
+        if name == LOG:
+            self._spoil(*object_rows(batch.get(name), n))
+        else:
+            for row in rows_in(batch, name):
+                overwrite(row, name)
 
     def _spoil(self, *values: Any) -> None:
         """Change values that the caller owns, if the run does so; no later answer may show it."""
-        for value in values if self._plan.profile.spoils else ():
+        for value in values if self._plan.profile.style == "spoils" else ():
             if isinstance(value, Tensor) and not value.is_nested:
                 value.fill_(-1)
             elif isinstance(value, list):

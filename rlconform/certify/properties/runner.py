@@ -110,7 +110,7 @@ class PropertyRunner:
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and no example failed
         self._client = client
-        self._seed, self._stream, self.effort = seed, stream, effort
+        self.seed, self._stream, self.effort = seed, stream, effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
         self._search_began = math.inf  # set by the first example
@@ -183,14 +183,10 @@ class PropertyRunner:
         """Seconds of the plane's own calls so far."""
         return self._client.recording.plane_seconds
 
-    def is_slow(self, began: float) -> bool:
-        """Whether the plane's calls took too long since ``plane_seconds`` was ``began``."""
-        return self.plane_seconds - began > self.plane_s
-
     @property
     def stream_seed(self) -> str:
         """What seeds the examples: the seed of the run, and the check's name."""
-        return f"{self._seed} {self._stream}"
+        return f"{self.seed} {self._stream}"
 
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function or state machine with its examples seeded."""
@@ -225,7 +221,7 @@ class PropertyRunner:
         """Raise ``FailedExample`` for this failure; ``how`` says what the seed repeats."""
         self.failure = failure
         raise FailedExample(
-            f"{failure.text} (found with --seed {self._seed}, {how})"
+            f"{failure.text} (found with --seed {self.seed}, {how})"
         ) from failure.error
 
     def _clear_rows(self) -> None:

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from rlconform.certify.plugin.check_result import is_scattered
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.properties.long_run import run_long_runs
+from rlconform.certify.properties.long_run import SharedRuns, run_long_runs
 from rlconform.certify.properties.long_run_plan import LONG_RUNS
 from rlconform.certify.properties.runner import property_runner
 
@@ -19,14 +21,23 @@ from rlconform.certify.properties.runner import property_runner
 long_runs = partial(requirement, roles=False)
 
 
+@pytest.fixture(scope="module")
+def made_runs() -> dict[tuple[str, bool], SharedRuns]:
+    """Return the runs that the checks share, by style and by whether several processes call."""
+    return defaultdict(SharedRuns)
+
+
 @pytest.fixture
-def check_runs(request: pytest.FixtureRequest) -> Callable[[], None]:
+def check_runs(
+    request: pytest.FixtureRequest, made_runs: dict[tuple[str, bool], SharedRuns]
+) -> Callable[[], None]:
     """Return a function that makes the long runs of the requirement in the check's mark."""
     mark = request.node.get_closest_marker("requirement")
 
     def run() -> None:
+        profile = LONG_RUNS[mark.args[0]]
         with property_runner(request) as runner:
-            run_long_runs(runner, LONG_RUNS[mark.args[0]])
+            run_long_runs(runner, profile, made_runs[profile.style, is_scattered(request.node)])
 
     return run
 

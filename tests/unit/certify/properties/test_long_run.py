@@ -12,7 +12,12 @@ import torch
 
 from rlconform.backends.memory import TARGET as MEMORY
 from rlconform.certify.properties import runner as runner_module
-from rlconform.certify.properties.long_run import STEPS, fewer_steps, run_long_runs
+from rlconform.certify.properties.long_run import (
+    STEPS,
+    SharedRuns,
+    fewer_steps,
+    run_long_runs,
+)
 from rlconform.certify.properties.long_run_plan import LONG_RUNS
 from rlconform.certify.properties.near_objects import NearObjects
 from rlconform.certify.properties.near_values import KINDS, FieldKind, NearRows
@@ -38,7 +43,7 @@ def run_on(target: Target, profile: str) -> PropertyRunner:
     with closing(target.open(target.config, True)) as client:
         recording = RecordingClient(client, Recording())
         runner = PropertyRunner(recording, target.timeouts, stream="a long run")
-        run_long_runs(runner, LONG_RUNS[profile])
+        run_long_runs(runner, LONG_RUNS[profile], SharedRuns())
     return runner
 
 
