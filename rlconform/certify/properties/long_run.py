@@ -22,11 +22,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 from hypothesis.errors import Flaky
 
 from rlconform.certify.assertions.expect import FewerExamples
 from rlconform.certify.properties.excerpt import FailureReport
+from rlconform.certify.properties.long_run_caller import CallerInMode
 from rlconform.certify.properties.long_run_partition import LongRunPartition
 from rlconform.certify.properties.long_run_plan import (
     ALL,
@@ -34,7 +36,6 @@ from rlconform.certify.properties.long_run_plan import (
     Judged,
     LongRunProfile,
     RunPlan,
-    Style,
 )
 from rlconform.certify.properties.runner import OutOfTime, PropertyRunner
 
@@ -44,6 +45,10 @@ RUNS = 3
 #: Seconds of the plane's calls after which a run makes no further step; for each check of a style,
 #: also after which its runs end.
 LONG_RUNS_S = 1.6
+#: Most seconds for all runs of a style; ``PATIENCE_S`` is what a check of them may take.
+SEARCH_S, PATIENCE_S = 20.0, 60.0
+#: How many partitions a step registers beside the others, and most partitions of a run.
+IDLE, PARTITIONS = (1, 1, 3, 30), 300
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,6 @@ class SharedRuns:
     over: bool = False
 
 
-#: How many partitions a step registers beside the others.
-IDLE = (1, 1, 3, 30)
-#: Most partitions of a run.
-PARTITIONS = 300
-
-
 class LongRun:
     """One run; its partitions have the same ids, fields and tasks.
 
@@ -81,11 +80,22 @@ class LongRun:
     def __init__(self, runner: PropertyRunner, profile: LongRunProfile, seed: str) -> None:
         self._runner, self._seed = runner, seed
         self._plan = RunPlan(profile, Random(seed), runner)
+        client: Any = runner.client
+        self._caller: Any = CallerInMode(client, self._plan.mode, self._plan.rng)
         self._name = uuid.uuid4().hex[:8]
         self._partitions = [self._new_partition(suffix) for suffix in ("", "_val")]
 
     def run(self, steps: Sequence[int]) -> None:
         """Make the steps, then look at all rows. A slow plane gets fewer steps."""
+        try:
+            self._run(steps)
+        finally:
+            self._partitions[0].let_go()
+            self._caller.close()
+
+    def _run(self, steps: Sequence[int]) -> None:
+        first = self._partitions[0]
+        first.stand(self._plan.standing)
         began = self._runner.plane_seconds
         for made, number in enumerate(steps):
             self._runner.check_time()
@@ -94,6 +104,7 @@ class LongRun:
                 warnings.warn(text, FewerExamples, stacklevel=2)
                 break
             self._step(number)
+            first.end_standing_if_due()
             if self._plan.over:
                 return
         for partition in self._partitions:
@@ -117,7 +128,8 @@ class LongRun:
         getattr(partition, self._plan.next_call())()
 
     def _new_partition(self, suffix: str) -> LongRunPartition:
-        return LongRunPartition(self._plan, self._runner.new_partition(f"p-{self._name}{suffix}"))
+        part = self._runner.new_partition(f"p-{self._name}{suffix}")
+        return LongRunPartition(self._plan, part.via(self._caller))
 
 
 def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: SharedRuns) -> None:
@@ -166,6 +178,7 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
                 raise Flaky("the plane answered the same calls in another way before")
 
     runner.plane_s = max(runner.plane_s, LONG_RUNS_S * checks)
+    runner.search_s = SEARCH_S
     runner.run(search)
     shared.over |= runner.cut_short
 

@@ -1,4 +1,4 @@
-"""``LongRunPartition``: the calls of a long run on one partition."""
+"""``LongRunPartition``: the writes and reads of a long run on one partition."""
 
 from __future__ import annotations
 
@@ -7,33 +7,24 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.expect import ContractViolation, expect
-from rlconform.certify.properties.long_run_plan import LOG, MOST_WAITS, TASKS
-from rlconform.certify.properties.long_run_rows import ModelledRows
+from rlconform.certify.assertions.expect import expect
+from rlconform.certify.properties.long_run_claims import ModelledClaims
+from rlconform.certify.properties.long_run_plan import LOG, TASKS
 from rlconform.certify.scenarios.partition import batch_of
-from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import KVBatchMeta
 
-#: Seconds that a claim waits for more rows than come.
-SHORT_WAIT_S = 0.02
 #: Most rows of a field that are all put again at once.
 MANY = 300
+#: How often a burst makes its call, and the rows of a read that names rows many times.
+BURST, MANY_TIMES = (20, 70, 300), 2_000
+#: Seconds of the plane's calls after which a burst ends.
+BURST_S = 0.3
 
 
-class LongRunPartition(ModelledRows):
+class LongRunPartition(ModelledClaims):
     """The calls of a run on one partition; each public method makes one call, or a few."""
 
     # -- writes ----------------------------------------------------------------------------------
-
-    def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
-        """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
-        ids = list(dict.fromkeys(ids))
-        if not ids or not (names or tagged):
-            return
-        rows = {name: self._draw(ids, name) for name in names}
-        if LOG in rows and self._plan.rng.random() < 0.2:
-            rows[LOG] = self._plan.objects.other_objects(len(ids))
-        self._put((ids, rows, [self._plan.tags() for _ in ids] if tagged else None))
 
     def put_new(self) -> None:
         """Put new rows, some of them under ids that were cleared."""
@@ -87,6 +78,8 @@ class LongRunPartition(ModelledRows):
                 ids = [i for i in rows if i not in kept]
             case 2 | 3:
                 ids = [*some, "nobody", *some[:1]]
+        if ids is None:
+            self.end_standing()
         self._part.clear(ids)
         if ids is None:  # it may have ended the registration
             self._register()
@@ -101,7 +94,9 @@ class LongRunPartition(ModelledRows):
         lacking = [i for i in rows if not self._model.produced(i, [name])][:1]
         must: list[Callable[[], object]] = [
             lambda: self._part.put_batch([*ids, new], batch_of({name: column}, len(ids))),
-            lambda: self._part.put(ids, [{"v": -1}] * (len(ids) + 1), **{name: column}),
+            lambda: self._part.put_batch(
+                ids, batch_of({name: column}, len(ids)), [{"v": -1}] * (len(ids) + 1)
+            ),
             lambda: self._part.get([*ids, f"{new}?"], name),
             lambda: self._part.get([*ids, *(lacking or ["nobody"])], name),
             lambda: self._part.get_data(KVBatchMeta(self._part.id, None, ids)),
@@ -132,82 +127,28 @@ class LongRunPartition(ModelledRows):
         first = {other: self._column(other, self._draw(ids, other))}
         drawn = self._plan.rows.draw(name, self._kinds[name].retyped(), [[]] * len(ids))
         column = self._column(name, drawn)
-        self._part.put(ids, None, **first, **{name: column})
+        self._part.put_batch(ids, batch_of({**first, name: column}, len(ids)))
         self._plan.over = True
 
-    # -- claims ----------------------------------------------------------------------------------
+    def burst(self) -> None:
+        """Make one cheap call many times, as a poll or a loop over rows does."""
+        rng = self._plan.rng
+        calls = (self.status, self.claim, self.read_again, self._put_and_clear, self._tag_one)
+        call, began = rng.choice(calls), self._plan.runner.plane_seconds
+        for _ in range(rng.choice(BURST)):
+            call()
+            if self._plan.runner.plane_seconds - began > BURST_S:
+                return
 
-    def _claimable_fields(self) -> list[str]:
-        """Draw fields that were declared or that a row has: a plane may refuse a claim by others.
+    def _put_and_clear(self) -> None:
+        new = self._plan.new_id()
+        if new not in self._model.rows:
+            self._write([new], [*self._kinds][:1], tagged=False)
+            self._part.clear([new])
+            self._model.clear([new])
 
-        The first two are always declared.
-        """
-        known = {*self._plan.declared}.union(*(row.versions for row in self._model.rows.values()))
-        drawn = [name for name in self._plan.some_fields() if name in known]
-        return drawn or self._plan.fields[:2]
-
-    def claim(self) -> None:
-        """Claim some of the rows that are ready; block for rows that are ready now and then."""
-        rng, task = self._plan.rng, self._plan.rng.choice(TASKS)
-        names = self._claimable_fields()[:2]
-        ready = self._model.ready(task, names)
-        size = min(max(1, len(ready)), rng.choice((1, 2, 3, 8, 50, 2000)))
-        blocking = bool(ready) and rng.random() < 0.3
-        wait_s = self._part.timeouts.operation
-        rank = rng.choice((None, None, 0, 1))
-        meta = self._part.claim(
-            task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank
-        )
-        self._judge_claim(task, names, meta, ready, size if blocking else 0)
-        if rng.random() < 0.4:
-            self._fetch(self._claimed[-1])
-
-    def wait(self) -> None:
-        """Claim one row more than is ready in a thread, and put it."""
-        if self._plan.waits >= MOST_WAITS:
-            return
-        self._plan.waits += 1
-        task, names, new = self._plan.rng.choice(TASKS), [*self._kinds][:2], self._plan.new_id()
-        size = len(self._model.ready(task, names)) + 1
-        if new in self._model.rows:
-            return
-        timeouts = self._part.timeouts
-        waiting = BackgroundCall(
-            lambda: self._part.claim(
-                task, names, size, blocking=True, timeout_s=timeouts.operation
-            ),
-            "the blocked claim",
-        )
-        waiting.returned_within(SHORT_WAIT_S)
-        self._write([new], names, tagged=True)
-        meta = waiting.result(timeouts.settle + self._part.call_s)
-        self._judge_claim(task, names, meta, self._model.ready(task, names), size)
-
-    def time_out(self) -> None:
-        """Block for more rows than are ready."""
-        if self._plan.waits >= MOST_WAITS:
-            return
-        self._plan.waits += 1
-        task, names = self._plan.rng.choice(TASKS), self._claimable_fields()[:1]
-        size = len(self._model.ready(task, names)) + 1
-        try:
-            meta = self._part.claim(task, names, size, blocking=True, timeout_s=SHORT_WAIT_S)
-        except TimeoutError:
-            return
-        due = f"TimeoutError where fewer than {size} are ready"
-        raise ContractViolation(due, f"a claim of {meta.sample_ids}", leans_on=("CLAIM-05",))
-
-    def drain(self) -> None:
-        """Claim all ready rows for one task, and compare the status."""
-        self._drain(self._plan.rng.choice(TASKS))
-        self.status()
-
-    def _drain(self, task: str) -> None:
-        for name in self._plan.fields:
-            if ready := self._model.ready(task, [name]):
-                meta = self._part.claim(task, [name], len(ready))
-                self._judge_claim(task, [name], meta, ready, len(ready))
-                self._model.claim(task, ready)
+    def _tag_one(self) -> None:
+        self._write([*self._model.rows][:1], [], tagged=True)
 
     # -- reads -----------------------------------------------------------------------------------
 
@@ -221,6 +162,8 @@ class LongRunPartition(ModelledRows):
             self._read(ids, names)
         if ids and rng.random() < 0.1:
             twice = [*ids, *self._plan.some(ids)]
+            if rng.random() < 0.1:
+                twice = rng.choices(twice, k=MANY_TIMES)
             self._raises(lambda: self._read(twice, names))
 
     def read_again(self) -> None:
@@ -244,20 +187,11 @@ class LongRunPartition(ModelledRows):
         else:
             self._judge_rows(self._part.get(ids, *names), ids, names)
 
-    # -- the state -------------------------------------------------------------------------------
-
-    def status(self) -> None:
-        """Compare the status of one task or two."""
-        tasks = self._plan.rng.sample(TASKS, self._plan.rng.choice((1, 1, 2)))
-        due = self._model.consumed(tasks)
-        if due is None:
-            return
-        got = self._part.consumed(*tasks)
-        with self._plan.judged_as("status") as judged:
-            expect(got is due or not judged, f"the status of {tasks} to be {due}", str(got))
+    # -- all ---------------------------------------------------------------------------------------
 
     def look_at_all(self) -> None:
         """Read all rows, claim for each task what it has not claimed, and compare the status."""
+        self.end_standing()
         for name in self._plan.fields:
             if held := [i for i in self._model.rows if self._model.produced(i, [name])]:
                 self._judge_rows(self._part.get(held, name), held, [name])

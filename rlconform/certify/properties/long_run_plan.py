@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from rlconform.certify.properties.long_run_caller import Mode
+from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import KINDS, NearRows
+from rlconform.certify.properties.near_values import KINDS
 from rlconform.certify.properties.runner import PropertyRunner
+from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 from rlconform.contract import Tags
 from rlconform.contract.fields import INPUT_LENGTHS
 
@@ -19,8 +22,16 @@ TASKS = ("train", "prev_lp", "prev", "train_2")
 LOG = "log"
 #: Keys of tags; one is the name of a field.
 KEYS = ("v", "note", "x", INPUT_LENGTHS)
-#: Tensor fields of a run.
-FIELDS = ("x", "y", "z", "u", "w")
+ODD_KEYS = [text for text in ODD_TEXTS if text]
+#: Names that a plane may give to what it keeps beside a field ``x``, or beside all fields.
+NEAR_NAMES = (
+    "x_lengths", "x_offsets", "x_values", "x_shape", "x_dtype", "x_mask", "x_0", "x_1", "x0",
+    "lengths", "offsets", "values", "data", "index", "keys", "ids", "tags", "fields", "version",
+)  # fmt: skip
+#: Tensor fields of a run; a few runs have many more, each of them in few puts.
+FIELDS, MANY_FIELDS = 5, 90
+#: Fields of a put or read at most, but for a few.
+SOME_FIELDS = 6
 #: Rows of a batch.
 SIZES = (1, 1, 1, 2, 2, 3, 4, 8, 17, 33)
 #: Claims of a run that wait for rows that never come, and that wait for rows put meanwhile.
@@ -68,9 +79,13 @@ OFTEN: dict[Style, tuple[tuple[str, ...], ...]] = {
 
 #: Calls of a run; each is a method of ``LongRunPartition``.
 CALLS = (
-    "put_new", "put_more", "put_again", "overwrite_all", "tag", "clear",
+    "put_new", "put_more", "put_again", "overwrite_all", "tag", "clear", "burst",
     "claim", "wait", "time_out", "drain", "read", "read_again", "fetch", "status",
 )  # fmt: skip
+#: How many claims wait all through a run.
+STANDING = (0, 0, 0, 1, 3, 40)
+#: How a run makes its calls.
+MODES: tuple[Mode, ...] = ("here", "here", "here", "threads", "threads", "inference", "loop")
 
 
 class RunPlan:
@@ -79,25 +94,34 @@ class RunPlan:
     Attributes:
         fields: The names of all fields.
         declared: The fields that are registered; a put may bring others.
+        mode: How the run makes its calls.
+        several_processes: Whether several processes make them.
+        standing: How many claims wait all through the run.
         judging: The kind of answer that is judged at the moment.
         over: Whether the run may make no further step: the model can't follow the plane.
     """
 
     def __init__(self, profile: LongRunProfile, rng: Random, runner: PropertyRunner) -> None:
         self.profile, self.rng, self.runner = profile, rng, runner
-        self.rows, self.objects = NearRows(rng), NearObjects(rng)
-        self.fields = [*FIELDS, *([] if runner.refuses_objects else [LOG])]
-        self.kinds = dict(zip(FIELDS, rng.sample(KINDS, len(FIELDS)), strict=True))
-        self.declared = [*FIELDS[: rng.choice((2, len(FIELDS)))], LOG]
+        self.rows, self.objects = NearColumns(rng), NearObjects(rng)
+        names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
+        more = MANY_FIELDS if rng.random() < 0.15 else 0
+        names += [f"y{n}" for n in range(more)]
+        self.kinds = dict(zip(names, rng.choices(KINDS, k=len(names)), strict=True))
+        self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
+        self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
         self.judging: Judged | None = None
         self.over = False
         self.waits = 0
-        self._weights = self._draw_weights(several_processes=runner.scatter(rng))
+        self.several_processes = runner.scatter(rng)
+        self.mode: Mode = "here" if self.several_processes else rng.choice(MODES)
+        self.standing = 0 if self.several_processes else rng.choice(STANDING)
+        self._weights = self._draw_weights()
         self._scale = rng.choice((1, 1, 10, 60))
-        self._stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", "é "))
+        self._stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", rng.choice(ODD_TEXTS)))
         self._ids = 0
 
-    def _draw_weights(self, *, several_processes: bool) -> dict[str, int]:
+    def _draw_weights(self) -> dict[str, int]:
         """Draw how often each call is made: a run without some calls finds what these hide."""
         weights = {call: self.rng.choice((0, 1, 3, 8)) for call in CALLS}
         weights |= dict.fromkeys(self.rng.choice(OFTEN[self.profile.style]), 5)
@@ -106,7 +130,8 @@ class RunPlan:
         weights["drain"] = min(2, weights["drain"])
         if self.profile.style == "refuses":
             weights["refuse"] = 8
-        if several_processes:  # one that waits can't attach anew
+        weights["burst"] = self.rng.choice((0, 0, 0, 1))
+        if self.several_processes:  # one that waits can't attach anew
             weights["wait"] = 0
         return weights
 
@@ -147,12 +172,15 @@ class RunPlan:
         return list(rows[at : at + size])[:: self.rng.choice((1, -1))]
 
     def some_fields(self) -> list[str]:
-        """Draw some of the fields, in any order."""
-        return self.rng.sample(self.fields, self.rng.randint(1, len(self.fields)))
+        """Draw some of the fields, in any order; seldom more than a few."""
+        most = len(self.fields) if self.rng.random() < 0.05 else SOME_FIELDS
+        return self.rng.sample(self.fields, self.rng.randint(1, min(most, len(self.fields))))
 
     def tags(self) -> Tags:
         """Draw the tags of a row."""
         keys = self.rng.sample(KEYS, self.rng.choice((0, 1, 1, 2, len(KEYS))))
+        if self.rng.random() < 0.05:
+            keys += self.rng.sample(ODD_KEYS, self.rng.choice((1, 2, 40)))
         lengths = (0, 1, 7, 255, 256, 65536)
         return {
             key: self.rng.choice(lengths) if key == INPUT_LENGTHS else self.objects.tag()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 from tensordict import TensorDictBase
 from torch import Tensor
 
@@ -21,9 +22,10 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.properties.long_run_plan import LOG, TASKS, RunPlan
+from rlconform.certify.properties.long_run_waiters import FIELD, TASK
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.scenarios.labeled_rows import jagged
-from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 from rlconform.wire import object_array, object_rows, stack_or_nest
 
@@ -31,6 +33,9 @@ from rlconform.wire import object_array, object_rows, stack_or_nest
 MANY = 300
 #: Puts, reads and claims that are repeated later.
 REMEMBERED = 6
+
+#: Types of objects that a caller can change.
+_MUTABLE = (dict, list, set, np.ndarray, Tensor)
 
 #: Ids, values by field, and tags.
 Put = tuple[Sequence[str], Mapping[str, Sequence[Any]], Sequence[Tags] | None]
@@ -51,7 +56,17 @@ class ModelledRows:
 
     def _register(self) -> None:
         """Register the partition with the run's declared fields."""
-        self._part.register(self._plan.declared, TASKS)
+        self._part.register([*self._plan.declared, FIELD], [*TASKS, TASK])
+
+    def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
+        """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
+        ids = list(dict.fromkeys(ids))
+        if not ids or not (names or tagged):
+            return
+        rows = {name: self._draw(ids, name) for name in names}
+        if LOG in rows and self._plan.rng.random() < 0.2:
+            rows[LOG] = self._plan.objects.other_objects(len(ids))
+        self._put((ids, rows, [self._plan.tags() for _ in ids] if tagged else None))
 
     def _put(self, put: Put) -> None:
         """Put values, and apply the put to the model."""
@@ -59,7 +74,7 @@ class ModelledRows:
         columns = {name: self._column(name, values) for name, values in rows.items()}
         given = None if tags is None else [dict(each) for each in tags]
         try:
-            self._part.put(ids, given, **columns)
+            self._part.put_batch(ids, batch_of(columns, len(ids)) if columns else None, given)
         except TypeError:
             if LOG in rows and not _plain(rows[LOG]):
                 return  # refused, as PUT-28 allows; nothing may have changed
@@ -148,6 +163,7 @@ class ModelledRows:
             with self._plan.judged_as("objects" if name == LOG else "rows") as judged:
                 if judged and name == LOG:
                     expect_objects(batch, name, due)
+                    expect_own_objects(batch, name, len(ids))
                 elif judged:
                     expect_column(batch, name, due)
                     if whole:
@@ -171,6 +187,14 @@ class ModelledRows:
                 value.append("spoiled")
             elif isinstance(value, dict):
                 value["spoiled"] = math.nan
+
+
+def expect_own_objects(batch: TensorDictBase, name: str, n: int) -> None:
+    """Expect each of the ``n`` rows to have an object of its own, if a caller could change it."""
+    rows = [row for row in object_rows(batch.get(name), n) if isinstance(row, _MUTABLE)]
+    got = f"{len({id(row) for row in rows})} objects in {len(rows)} rows"
+    due = f"each row of {name!r} to have an object of its own"
+    expect(len({id(row) for row in rows}) == len(rows), due, got, leans_on=("PUT-27",))
 
 
 def _plain(values: Sequence[Any]) -> bool:

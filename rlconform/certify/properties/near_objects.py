@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from rlconform.certify.properties.near_values import EXACT, KEPT, NEW
+from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 
 #: Values of objects and tags: some are equal for ``==``, some have the same text or length.
 SCALARS: tuple[Any, ...] = (
@@ -93,6 +94,8 @@ class NearObjects:
                 return self.rng.getrandbits(self.rng.choice((8, 31, 63)))
             case 2:
                 return "x" * self.rng.choice(_LONG) + self.rng.choice("abc")
+            case 3:
+                return self.rng.choice(ODD_TEXTS)
             case _:
                 return self.rng.choice(SCALARS)
 
@@ -159,6 +162,8 @@ _OTHERS: tuple[Callable[[int], Any], ...] = (
     np.int64,
     lambda n: np.arange(n + 1),
     lambda n: torch.arange(n + 1),
+    lambda n: torch.arange(2.0 * n + 4).view(2, n + 2).t(),
+    lambda n: np.arange(n + 4)[::-2],
     lambda n: torch.tensor(float(n)),
     lambda n: {n: "a", str(n): "b"},
 )

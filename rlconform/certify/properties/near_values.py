@@ -25,7 +25,7 @@ NEW, EXACT = 0.4, 0.3
 #: Bytes that pads, masks and images are made of: 0, 1, -1, -100, and the ends of a byte.
 _BYTES = (0, 0, 0, 1, 255, 156, 127, 128)
 #: Elements of a row.
-_WIDTHS = (0, 1, 1, 2, 3, 7, 8, 9, 64, 65, 300, 1100)
+WIDTHS = (0, 1, 1, 2, 3, 7, 8, 9, 64, 65, 300, 1100)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class NearRows:
         """
         kept = self._kept.setdefault(name, [])
         if kind.width is None and self.rng.random() < ALIKE:
-            kind = replace(kind, width=self.rng.choice(_WIDTHS[1:]))
-            return [self._new(kind) for _ in earlier]
+            kind = replace(kind, width=self.rng.choice(WIDTHS[1:]))
+            return [self.new(kind) for _ in earlier]
         rows = []
         for own in earlier:
             like = [row for row in (*kept, *(own[-3:] * OWN)) if row.dtype == kind.dtype]
@@ -101,13 +101,13 @@ class NearRows:
 
     def _row(self, like: Sequence[Tensor], kind: FieldKind) -> Tensor:
         if not like or self.rng.random() < NEW:
-            return self._new(kind)
+            return self.new(kind)
         row = self.rng.choice(like)
-        return row if self.rng.random() < EXACT else self._near(row, kind)
+        return row if self.rng.random() < EXACT else self.near(row, kind)
 
-    def _new(self, kind: FieldKind) -> Tensor:
+    def new(self, kind: FieldKind) -> Tensor:
         """Return a row of random bytes, of a few bytes again and again, or of zeros but a few."""
-        shape = kind.shape(kind.width or self.rng.choice(_WIDTHS))
+        shape = kind.shape(kind.width or self.rng.choice(WIDTHS))
         size = torch.Size(shape).numel() * kind.dtype.itemsize
         match self.rng.randrange(5):
             case 0 | 1:
@@ -119,9 +119,9 @@ class NearRows:
                     data[at] = self.rng.choice(_BYTES)
             case _:
                 data = bytearray(self.rng.randbytes(size))
-        return _of_bytes(data, kind.dtype, shape)
+        return of_bytes(data, kind.dtype, shape)
 
-    def _near(self, row: Tensor, kind: FieldKind) -> Tensor:
+    def near(self, row: Tensor, kind: FieldKind) -> Tensor:
         """Return a copy with one byte or the length changed, or two elements swapped."""
         data = bytearray(row.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         n = 1 if kind.width == 0 else row.shape[0]
@@ -137,10 +137,11 @@ class NearRows:
         elif data:
             at = self.rng.choice((0, len(data) // 2, len(data) - 1, self.rng.randrange(len(data))))
             data[at] ^= self.rng.choice((1, 128, 255))
-        return _of_bytes(data, row.dtype, kind.shape(len(data) // size))
+        return of_bytes(data, row.dtype, kind.shape(len(data) // size))
 
 
-def _of_bytes(data: bytearray, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+def of_bytes(data: bytearray, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    """Return a tensor of these bytes; any byte of a bool counts as its lowest bit."""
     if not data:
         return torch.empty(shape, dtype=dtype)
     flat = torch.frombuffer(data, dtype=torch.uint8)

@@ -106,10 +106,11 @@ class PropertyRunner:
     ) -> None:
         self.timeouts = timeouts
         self.refuses_objects = refuses_objects  # as the target declares
+        self.search_s = min(SEARCH_S, timeouts.check / 3)
         self.plane_s = PLANE_S  # of the plane's calls, after which no further example begins
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and no example failed
-        self._client = client
+        self.client = client
         self.seed, self._stream, self.effort = seed, stream, effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
@@ -127,14 +128,14 @@ class PropertyRunner:
         if not self._begun:
             self._search_began = time.monotonic()
         if self.failure is None:
-            longest = self.timeouts.check / 3
-            self._deadline = self._search_began + (min(SEARCH_S, longest) if enough else longest)
-            spent = self._client.recording.plane_seconds - self._plane_began
+            longest = max(self.search_s, self.timeouts.check / 3)
+            self._deadline = self._search_began + (self.search_s if enough else longest)
+            spent = self.client.recording.plane_seconds - self._plane_began
             if enough and spent > self.plane_s:
                 raise OutOfTime
         self.check_time()
         self._clear_rows()
-        self._client.recording.restart(writes_source=self.failure is not None)
+        self.client.recording.restart(writes_source=self.failure is not None)
         fresh_entropy()
         self._begun += 1
 
@@ -146,7 +147,7 @@ class PropertyRunner:
     def new_partition(self, name: str = "") -> PartitionUnderTest:
         """Return a new, unregistered partition; its rows are cleared before the next example."""
         name = name or f"p-{uuid.uuid4().hex[:8]}"
-        part = PartitionUnderTest(self._client, name, self.timeouts)  # type: ignore[arg-type]
+        part = PartitionUnderTest(self.client, name, self.timeouts)  # type: ignore[arg-type]
         self._partitions.append(part)
         return part
 
@@ -164,15 +165,15 @@ class PropertyRunner:
 
     def raised_by_plane(self, error: Exception) -> bool:
         """Whether the plane caused the error, by raising it or by violating the contract."""
-        return isinstance(error, AssertionError) or self._client.recording.raised_by_plane(error)
+        return isinstance(error, AssertionError) or self.client.recording.raised_by_plane(error)
 
     def failure_of(self, error: Exception) -> FailureReport:
         """Return a report of the error and the calls that led to it."""
-        return FailureReport.of(error, self._client.recording)
+        return FailureReport.of(error, self.client.recording)
 
     def scatter(self, rng: random.Random) -> bool:
         """If several processes make the calls, draw anew which makes which; return whether so."""
-        client: object = self._client
+        client: object = self.client
         if isinstance(client, ScatteringClient):
             client.follow(random_policy(rng))
             return True
@@ -181,7 +182,7 @@ class PropertyRunner:
     @property
     def plane_seconds(self) -> float:
         """Seconds of the plane's own calls so far."""
-        return self._client.recording.plane_seconds
+        return self.client.recording.plane_seconds
 
     @property
     def stream_seed(self) -> str:

@@ -13,12 +13,12 @@ import pytest
 
 from rlconform.certify.plugin.check_result import is_scattered
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.properties.long_run import SharedRuns, run_long_runs
+from rlconform.certify.properties.long_run import PATIENCE_S, SharedRuns, run_long_runs
 from rlconform.certify.properties.long_run_plan import LONG_RUNS
 from rlconform.certify.properties.runner import property_runner
 
-#: Each call of a run may be made by another process.
-long_runs = partial(requirement, roles=False)
+#: Each call of a run may be made by another process; the first check makes the runs of a style.
+long_runs = partial(requirement, roles=False, patience=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

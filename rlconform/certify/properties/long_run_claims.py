@@ -1,0 +1,133 @@
+"""``ModelledClaims``: the claims of a long run on one partition, and the status of its tasks."""
+
+from __future__ import annotations
+
+import torch
+
+from rlconform.certify.assertions.expect import ContractViolation, expect
+from rlconform.certify.properties.long_run_plan import MOST_WAITS, TASKS
+from rlconform.certify.properties.long_run_rows import ModelledRows
+from rlconform.certify.properties.long_run_waiters import FIELD, TASK, StandingClaims
+from rlconform.certify.scenarios.partition import batch_of
+from rlconform.certify.threads import BackgroundCall
+
+#: Seconds that a claim waits for more rows than come.
+SHORT_WAIT_S = 0.02
+
+
+class ModelledClaims(ModelledRows):
+    """Claims, blocked ones among them; each public method makes one call, or a few."""
+
+    _standing: StandingClaims | None = None
+
+    def stand(self, count: int) -> None:
+        """Let so many claims wait until ``end_standing``."""
+        self._standing = StandingClaims(self._part, count)
+
+    def end_standing_if_due(self) -> None:
+        """Let the claims that wait end before they time out."""
+        if self._standing is not None and self._standing.is_due:
+            self.end_standing()
+
+    def end_standing(self) -> None:
+        """Put the rows of the claims that wait; each row must be claimed once."""
+        if self._standing is None:
+            return
+        ids, claimed = self._standing.finish(self._put_awaited)
+        self._model.claim(TASK, claimed)
+        with self._plan.judged_as("claims") as judged:
+            due = f"claims that waited to have the rows {ids}, each once"
+            expect(not judged or sorted(claimed) == sorted(ids), due, str(claimed))
+
+    def let_go(self) -> None:
+        """Let the claims that wait end, whatever the plane does: the run is over."""
+        try:
+            self.end_standing()
+        except Exception:  # noqa: BLE001 - a plane may raise anything, and its run is judged
+            return
+
+    def _put_awaited(self, ids: list[str]) -> None:
+        self._part.put_batch(ids, batch_of({FIELD: torch.arange(len(ids))}, len(ids)))
+        self._model.put(ids, [FIELD], 0)
+
+    def _claimable_fields(self) -> list[str]:
+        """Draw fields that were declared or that a row has: a plane may refuse a claim by others.
+
+        The first two are always declared.
+        """
+        known = {*self._plan.declared}.union(*(row.versions for row in self._model.rows.values()))
+        drawn = [name for name in self._plan.some_fields() if name in known]
+        return drawn or self._plan.fields[:2]
+
+    def claim(self) -> None:
+        """Claim some of the rows that are ready; block for rows that are ready now and then."""
+        rng, task = self._plan.rng, self._plan.rng.choice(TASKS)
+        names = self._claimable_fields()[:2]
+        ready = self._model.ready(task, names)
+        size = min(max(1, len(ready)), rng.choice((1, 2, 3, 8, 50, 2000)))
+        blocking = bool(ready) and rng.random() < 0.3
+        wait_s = self._part.timeouts.operation
+        rank = rng.choice((None, None, 0, 1))
+        meta = self._part.claim(
+            task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank
+        )
+        self._judge_claim(task, names, meta, ready, size if blocking else 0)
+        if rng.random() < 0.4:
+            self._fetch(self._claimed[-1])
+
+    def wait(self) -> None:
+        """Claim one row more than is ready in a thread, and put it."""
+        if self._plan.waits >= MOST_WAITS:
+            return
+        self._plan.waits += 1
+        task, names, new = self._plan.rng.choice(TASKS), [*self._kinds][:2], self._plan.new_id()
+        size = len(self._model.ready(task, names)) + 1
+        if new in self._model.rows:
+            return
+        timeouts = self._part.timeouts
+        waiting = BackgroundCall(
+            lambda: self._part.claim(
+                task, names, size, blocking=True, timeout_s=timeouts.operation
+            ),
+            "the blocked claim",
+        )
+        waiting.returned_within(SHORT_WAIT_S)
+        self._write([new], names, tagged=True)
+        meta = waiting.result(timeouts.settle + self._part.call_s)
+        self._judge_claim(task, names, meta, self._model.ready(task, names), size)
+
+    def time_out(self) -> None:
+        """Block for more rows than are ready."""
+        if self._plan.waits >= MOST_WAITS:
+            return
+        self._plan.waits += 1
+        task, names = self._plan.rng.choice(TASKS), self._claimable_fields()[:1]
+        size = len(self._model.ready(task, names)) + 1
+        try:
+            meta = self._part.claim(task, names, size, blocking=True, timeout_s=SHORT_WAIT_S)
+        except TimeoutError:
+            return
+        due = f"TimeoutError where fewer than {size} are ready"
+        raise ContractViolation(due, f"a claim of {meta.sample_ids}", leans_on=("CLAIM-05",))
+
+    def drain(self) -> None:
+        """Claim all ready rows for one task, and compare the status."""
+        self._drain(self._plan.rng.choice(TASKS))
+        self.status()
+
+    def _drain(self, task: str) -> None:
+        for name in self._plan.fields:
+            if ready := self._model.ready(task, [name]):
+                meta = self._part.claim(task, [name], len(ready))
+                self._judge_claim(task, [name], meta, ready, len(ready))
+                self._model.claim(task, ready)
+
+    def status(self) -> None:
+        """Compare the status of one task or two."""
+        tasks = self._plan.rng.sample(TASKS, self._plan.rng.choice((1, 1, 2)))
+        due = self._model.consumed(tasks)
+        if due is None:
+            return
+        got = self._part.consumed(*tasks)
+        with self._plan.judged_as("status") as judged:
+            expect(got is due or not judged, f"the status of {tasks} to be {due}", str(got))

@@ -1,0 +1,51 @@
+"""``StandingClaims``: claims that wait all through a long run, beside its other calls.
+
+    run's thread      start ── steps of the run ── finish: puts the rows, and waits for the claims
+    threads           └─▶ blocked claims of a task of their own ──────────────────────┘
+
+What a plane keeps for claims that wait, in lists or locks, shows in the calls beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.threads import BackgroundCall
+
+#: The field and the task of claims that wait; no other call of a run uses them.
+FIELD, TASK = "awaited", "waiting"
+#: Seconds after which the claims would time out, and after which a run ends them.
+TIMEOUT_S, STAND_S = 10.0, 3.0
+#: Rows of a claim.
+ROWS = 2
+
+
+class StandingClaims:
+    """``count`` claims of a partition that wait for rows with a field of their own."""
+
+    def __init__(self, part: PartitionUnderTest, count: int) -> None:
+        self._part = part
+        self._ends_at = time.monotonic() + STAND_S
+        self._claims = [
+            BackgroundCall(
+                lambda: part.claim(TASK, [FIELD], ROWS, blocking=True, timeout_s=TIMEOUT_S),
+                "a claim that waits",
+            )
+            for _ in range(count)
+        ]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the claims have waited so long that their rows must come."""
+        return bool(self._claims) and time.monotonic() > self._ends_at
+
+    def finish(self, put: Callable[[list[str]], None]) -> tuple[list[str], list[str]]:
+        """Let ``put`` put the rows of all claims; return their ids, and those that were claimed."""
+        claims, self._claims = self._claims, []
+        ids = [f"awaited{n}" for n in range(ROWS * len(claims))]
+        if ids:
+            put(ids)
+        wait_s = self._part.timeouts.settle + self._part.call_s
+        return ids, [each for claim in claims for each in claim.result(wait_s).sample_ids]
