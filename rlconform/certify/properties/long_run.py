@@ -111,9 +111,9 @@ class LongRun:
             partition.look_at_all()
 
     @property
-    def judging(self) -> Judged | None:
-        """What kind of answer was being judged when the run ended; None in a call."""
-        return self._plan.judging
+    def wrong(self) -> Judged | None:
+        """The kind of the first wrong answer; None if a call raised instead."""
+        return self._plan.wrong
 
     def _step(self, number: int) -> None:
         self._plan.rng.seed(f"{self._seed} {number}")
@@ -156,7 +156,7 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
         except Exception as error:
             if not runner.raised_by_plane(error):
                 raise
-            return Difference(run.judging, runner.failure_of(error))
+            return Difference(run.wrong, runner.failure_of(error))
         return None
 
     def search() -> None:

@@ -97,7 +97,7 @@ class RunPlan:
         mode: How the run makes its calls.
         several_processes: Whether several processes make them.
         standing: How many claims wait all through the run.
-        judging: The kind of answer that is judged at the moment.
+        wrong: The kind of the run's first wrong answer.
         over: Whether the run may make no further step: the model can't follow the plane.
     """
 
@@ -110,7 +110,7 @@ class RunPlan:
         self.kinds = dict(zip(names, rng.choices(KINDS, k=len(names)), strict=True))
         self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
         self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
-        self.judging: Judged | None = None
+        self.wrong: Judged | None = None
         self.over = False
         self.waits = 0
         self.several_processes = runner.scatter(rng)
@@ -141,10 +141,12 @@ class RunPlan:
 
     @contextmanager
     def judged_as(self, kind: Judged) -> Iterator[bool]:
-        """Yield whether the run judges this kind; keep in ``judging`` which kind was wrong."""
-        self.judging = kind
-        yield kind in self.profile.judged
-        self.judging = None
+        """Yield whether the run judges this kind; if the block raises, this kind was wrong."""
+        try:
+            yield kind in self.profile.judged
+        except Exception:
+            self.wrong = self.wrong or kind
+            raise
 
     def next_call(self) -> str:
         """Draw the name of a call."""

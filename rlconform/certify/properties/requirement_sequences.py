@@ -48,7 +48,7 @@ class SequenceProfile:
     judged: set[Kind]
     scope: Scope = "all"
     partitions: tuple[str, ...] = ("train",)
-    examples: int = 15  # sequences; more where calls on two partitions must meet
+    examples: int = 8  # sequences; more where calls on two partitions must meet
     group_size: int = 1  # rows of a group, of the two groups that claims return whole
 
 
@@ -67,7 +67,7 @@ PROFILES: dict[str, SequenceProfile] = {
         {"rows", "claims", "tags", "clear"},
         scope="shared",
         partitions=TWO,
-        examples=30,
+        examples=16,
     ),
     "PUT-12": SequenceProfile({"claim", "read"}, {"unproduced", "claims"}),
     "PUT-13": SequenceProfile({"overwrite", "tag", "read", "read_again"}, {"overwrite", "rows"}),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from contextlib import closing
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from rlconform.backends.memory import TARGET as MEMORY
 from rlconform.certify.properties import runner as runner_module
@@ -18,11 +21,15 @@ from rlconform.certify.properties.long_run import (
     fewer_steps,
     run_long_runs,
 )
+from rlconform.certify.properties.long_run_caller import THREADS, CallerInMode, Mode
 from rlconform.certify.properties.long_run_plan import LONG_RUNS
+from rlconform.certify.properties.long_run_waiters import FIELD, TASK, StandingClaims
+from rlconform.certify.properties.near_columns import LONG, NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
 from rlconform.certify.properties.near_values import KINDS, FieldKind, NearRows
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
 from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Target
 from rlconform.mutants.registry import all_mutants
 
@@ -38,12 +45,12 @@ FOUND = {
 }
 
 
-def run_on(target: Target, profile: str) -> PropertyRunner:
-    """Make the long runs of a profile; return the runner."""
+def run_on(target: Target, profile: str, shared: SharedRuns | None = None) -> PropertyRunner:
+    """Make the long runs of a profile, but those of ``shared``; return the runner."""
     with closing(target.open(target.config, True)) as client:
         recording = RecordingClient(client, Recording())
         runner = PropertyRunner(recording, target.timeouts, stream="a long run")
-        run_long_runs(runner, LONG_RUNS[profile], SharedRuns())
+        run_long_runs(runner, LONG_RUNS[profile], SharedRuns() if shared is None else shared)
     return runner
 
 
@@ -60,6 +67,40 @@ def test_a_wrong_plane_is_found(profile: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("profile", LONG_RUNS)
 def test_a_right_plane_passes(profile: str) -> None:
     assert run_on(MEMORY, profile).failure is None
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_checks_of_one_style_share_its_runs() -> None:
+    shared = SharedRuns()
+    run_on(MEMORY, "PUT-13", shared)
+    assert len(shared.made) == 15
+    before = dict(shared.made)
+    assert run_on(MEMORY, "CLAIM-02", shared).plane_seconds == 0.0
+    assert shared.made == before
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_run_that_differed_fails_only_the_checks_of_that_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner_module, "SHRINK_S", 1.0)
+    _, mutant = all_mutants()["claim_lengths_decided_by_first_row"]
+    shared = SharedRuns()
+    run_on(mutant, "PUT-13", shared)
+    assert {each.kind for each in shared.made.values() if each is not None} == {"tags"}
+    with pytest.raises(FailedExample):
+        run_on(mutant, "TAG-01", shared)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_difference_that_does_not_come_again_fails_the_check_of_its_kind() -> None:
+    _, mutant = all_mutants()["claim_lengths_decided_by_first_row"]
+    shared = SharedRuns()
+    run_on(mutant, "PUT-13", shared)
+    for profile in ("PUT-13", "CLAIM-02", "STAT-01"):
+        run_on(MEMORY, profile, shared)
+    with pytest.raises(FailedExample, match="does not answer them the same every time"):
+        run_on(MEMORY, "TAG-01", shared)
 
 
 def test_only_the_steps_that_a_failure_needs_are_left() -> None:
@@ -80,6 +121,82 @@ def test_rows_have_the_dtype_and_shape_of_their_field(kind: FieldKind) -> None:
         assert row.dtype is kind.dtype
         expected = kind.behind if kind.width == 0 else (kind.width or row.shape[0], *kind.behind)
         assert tuple(row.shape) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_rows_of_patterned_columns_have_the_dtype_and_shape_of_their_field(kind: FieldKind) -> None:
+    columns = NearColumns(Random(1))
+    widths = set()
+    for n in range(200):
+        rows = columns.draw("x", kind, [[] for _ in range(n % 7)])
+        assert len(rows) == n % 7
+        for row in rows:
+            assert row.dtype is kind.dtype
+            width = kind.width or row.shape[0] if kind.width != 0 else 0
+            assert tuple(row.shape) == (kind.behind if kind.width == 0 else (width, *kind.behind))
+            widths.add(width)
+    assert kind.width is not None or {0, *LONG} <= widths
+
+
+def test_columns_are_constant_or_mostly_zero_now_and_then() -> None:
+    columns, kind = NearColumns(Random(1)), FieldKind(torch.float32, (), 5)
+    drawn = [torch.stack(columns.draw("x", kind, [[]] * 6)) for _ in range(300)]
+    equal = [each for each in drawn if torch.equal(each, each[:1].expand_as(each))]
+    assert len(equal) > 5
+    zeros = [each for each in drawn if not each.any()]
+    assert any(torch.signbit(each).any() for each in zeros)
+
+
+class Where:
+    """A client that notes how its calls are made."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.inference: list[bool] = []
+        self.loops: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**_: Any) -> None:
+            self.threads.add(threading.get_ident())
+            self.inference.append(torch.is_inference_mode_enabled())
+            self.loops.append(asyncio._get_running_loop() is not None)
+
+        return call
+
+
+def made_in(mode: Mode) -> Where:
+    """Make 30 puts of a dense column in a mode; return how they were made."""
+    where = Where()
+    with closing(CallerInMode(cast(Any, where), mode, Random(1))) as client:
+        for _ in range(30):
+            cast(Any, client).put_samples(fields=TensorDict({"x": torch.zeros(2)}, [2]))
+    return where
+
+
+def test_calls_are_made_in_the_mode_of_the_run() -> None:
+    here = threading.get_ident()
+    assert made_in("here").threads == {here}
+    assert len(made_in("threads").threads - {here}) == THREADS
+    assert all(made_in("inference").inference)
+    assert all(made_in("loop").loops)
+
+
+def test_jagged_columns_are_never_put_in_inference_mode() -> None:
+    where = Where()
+    jagged = torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)], layout=torch.jagged)
+    client = cast(Any, CallerInMode(cast(Any, where), "inference", Random(1)))
+    client.put_samples(fields=TensorDict({"x": jagged}, [2]))
+    assert where.inference == [False]
+
+
+def test_claims_that_stand_get_the_rows_put_for_them() -> None:
+    with closing(MEMORY.open(MEMORY.config, True)) as client:
+        part = PartitionUnderTest(client, "p", MEMORY.timeouts)
+        part.register([FIELD], [TASK])
+        standing = StandingClaims(part, 5)
+        ids, claimed = standing.finish(lambda ids: part.put(ids, awaited=torch.arange(10)) and None)
+    assert len(ids) == 10
+    assert sorted(claimed) == sorted(ids)
 
 
 def test_many_rows_are_equal_to_earlier_ones_or_differ_by_one_byte() -> None:
