@@ -42,7 +42,7 @@ class NearColumns:
         if self._rng.random() > PATTERNED or not earlier:
             return self._rows.draw(name, kind, earlier)
         n = len(earlier)
-        match self._rng.randrange(6):
+        match self._rng.randrange(7):
             case 0:
                 return self._repeated(kind, n)
             case 1:
@@ -54,8 +54,16 @@ class NearColumns:
                 return [self._row_of(kind, width) for width in widths]
             case 4 if kind.width is None:
                 return self._long(kind, earlier)
+            case 5 if kind.dtype.is_floating_point:
+                return [self._negative_zeros(own, kind) for own in earlier]
             case _:
                 return self._rows.draw(name, kind, earlier)
+
+    def _negative_zeros(self, own: Sequence[Tensor], kind: FieldKind) -> Tensor:
+        """Return the row's former value with the signs of its zeros changed."""
+        if not own or own[-1].dtype is not kind.dtype:
+            return self._rows.new(kind)
+        return torch.where(own[-1] == 0, -own[-1], own[-1])
 
     def _repeated(self, kind: FieldKind, n: int) -> list[Tensor]:
         """Return one row again and again, a few rows in turns or in runs; one may differ a bit."""

@@ -126,3 +126,25 @@ def ClaimedRangesMerged(claim: MethodCall) -> Claimed:
         for gap in gaps[1 : len(gaps) - RANGES]:  # the first rows and the last lie in no gap
             mark(partition, gap, claim.task)
     return claimed
+
+
+#: Rows that a plane remembers as passed over by the claims of a task.
+PASSED_OVER = 4096
+
+
+@claim_mutant("CLAIM-02", evidence="all rows, once they have y", may_fail="CLAIM-07 STAT-01")
+def ClaimForgetsRowsPassedOver(claim: MethodCall) -> Claimed:
+    """Remembers the last 4,096 rows that claims of a task found incomplete, and no others.
+
+    It looks at each row once, and then only at those that it remembers.
+    """
+    claimed: Claimed = claim()
+    with claim.plane._locked():
+        partition = partition_of(claim)
+        incomplete = [
+            row
+            for row in partition._rows.values()
+            if row.fields and claim.task not in row.claimed_by and not {*claim.names} <= row.fields
+        ]
+        mark(partition, incomplete[:-PASSED_OVER], claim.task)
+    return claimed

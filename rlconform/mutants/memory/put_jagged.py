@@ -54,6 +54,30 @@ def PutLengthsInTwoBytes(leaf: Tensor) -> Tensor:
     return jagged([row[: len(row) % 2**16] for row in rows_of(leaf)])
 
 
+@put_jagged_mutant("PUT-07", evidence="got (0, 0)")
+def PutLengthsFromBytes(leaf: Tensor) -> Tensor:
+    """Divides a row's bytes by those of a token: rows of tokens without bytes have no tokens."""
+    values, _ = jagged_parts(leaf)
+    return leaf if values.shape[1:].numel() else jagged([row[:0] for row in rows_of(leaf)])
+
+
+#: Rows of a page.
+PAGE = 1024
+
+
+@read_jagged_mutant("PUT-05", evidence="of shape (1,)", may_fail="GET-01")
+def GetPagesPaddedToOneWidth(leaf: Tensor) -> Tensor:
+    """Reads pages of 1,024 rows, and pads those whose rows have one length to the widest page."""
+    rows = rows_of(leaf)
+    pages = [{len(row) for row in rows[at : at + PAGE]} for at in range(0, len(rows), PAGE)]
+    if len(pages) == 1 or any(len(page) > 1 for page in pages):
+        return leaf
+    width = max(len(row) for row in rows)
+    return torch.stack(
+        [torch.cat([row, row.new_zeros(width - len(row), *row.shape[1:])]) for row in rows]
+    )
+
+
 @put_samples_mutant("PUT-05", evidence="row 0 of 'y'")
 def PutOffsetsOfEqualSizeShared(put: MethodCall) -> KVBatchMeta:
     """Shares offsets between columns of one put with equal rows, tokens and longest row."""

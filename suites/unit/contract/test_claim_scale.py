@@ -79,6 +79,24 @@ def test_ready_rows_are_found_behind_many_that_are_not(
     expect_ids(part.claim("prev_lp", ["x", "y"], rows), ids[-5:], "all rows with both fields")
 
 
+@requirement("CLAIM-02", leans_on=("CLAIM-07", "STAT-01"))
+@pytest.mark.parametrize("rows", [300, 8704])
+def test_rows_that_a_claim_passed_over_are_claimed_once_they_are_ready(
+    new_partition: Callable[..., PartitionUnderTest], rows: int
+) -> None:
+    """A trainer polls while all rows of a step lack a field: planes may note which they saw."""
+    part, ids = new_partition(num_samples=rows), [f"r{n}" for n in range(rows)]
+    part.put(ids, x=torch.arange(rows))
+    for _ in range(2):
+        expect_ids(part.claim("train", ["x", "y"], rows), [], "rows that lack y")
+    third = rows // 3
+    for some in (ids[third:], ids[:third]):
+        part.put(some[::-1], y=torch.arange(len(some)))
+    claimed = part.claim_all("train", ["x", "y"], 4096)
+    expect_equal(sorted(claimed), sorted(ids), "all rows, once they have y")
+    expect_equal(part.consumed("train"), True, "status once all rows are claimed")
+
+
 #: Rows of a claim, characters of each row's id, and of its tag: above 8 MiB in one answer.
 LONG = {
     "many_tags": (4096, 0, 2100),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -129,5 +129,31 @@ def test_a_jagged_part_of_a_larger_column_is_exact_or_refused(
         with leaning_on("PUT-16"):
             part.expect_absent(ids, "x")
         return
+    part.expect_rows(ids, x=rows)
+    part.expect_rows(ids[::-1], x=rows[::-1])
+
+
+#: Rows of a large step, and the length of each: as they come, sorted into buckets, or all but one.
+STEP = 4352
+LENGTHS: dict[str, Callable[[int], int]] = {
+    "mixed": lambda n: n * 7 % 13,
+    "buckets_of_256": lambda n: n // 256 + 1,
+    "buckets_of_1024": lambda n: n // 1024 + 1,
+    "falling": lambda n: (STEP - n) // 300,
+    "one_long_at_the_end": lambda n: 500 if n == STEP - 1 else 1,
+    "one_long_at_the_start": lambda n: 500 if n == 0 else 1,
+    "empty_but_one": lambda n: 3 if n == STEP // 2 else 0,
+}
+
+
+@requirement("PUT-05", leans_on=("GET-01",))
+@pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
+def test_the_jagged_rows_of_a_large_step_come_back(
+    new_partition: Callable[..., PartitionUnderTest], length: Callable[[int], int]
+) -> None:
+    """Planes read many rows in parts, and put these together: their lengths differ, or do not."""
+    part, ids = new_partition(num_samples=STEP), [f"r{n}" for n in range(STEP)]
+    rows = [torch.arange(n, n + length(n)) for n in range(STEP)]
+    part.put(ids, x=jagged(rows))
     part.expect_rows(ids, x=rows)
     part.expect_rows(ids[::-1], x=rows[::-1])

@@ -135,7 +135,7 @@ def test_zero_length_rows_come_back(part: PartitionUnderTest, lengths: tuple[int
 
 
 @requirement("PUT-07")
-@pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
+@pytest.mark.parametrize("trailing", [(3,), (2, 4), (1,), (0,), (0, 4), (2, 0)], ids=str)
 @pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2), (0, 0), (2,)], ids=str)
 def test_jagged_rows_with_trailing_dimensions_come_back(
     part: PartitionUnderTest, lengths: tuple[int, ...], trailing: tuple[int, ...]
