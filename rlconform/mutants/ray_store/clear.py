@@ -165,7 +165,9 @@ class PagesMoveWhileCleared(Controller):
         return await super().clear(partition_id, sample_ids, writer)
 
 
-class _NumbersClients(Controller):
+class NumbersClients(Controller):
+    """A controller without a defect that gives each client the first number that is free."""
+
     _number = State(dict[str, int])  # by process, of the clients that are attached
 
     async def join(self, process: str) -> None:
@@ -177,6 +179,23 @@ class _NumbersClients(Controller):
         """Take the number of the process's client back."""
         self._number.pop(process, None)
 
+
+class Numbered(ControllerClient):
+    """A client without a defect that has a number until it closes."""
+
+    controller_class = NumbersClients
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        super().__init__(cfg, bootstrap)
+        self._connection.call("join", process_id())
+
+    def close(self) -> None:
+        with suppress(ClientClosed, PlaneUnavailable):
+            self._connection.call("leave", process_id())
+        super().close()
+
+
+class _OwnsByNumber(NumbersClients):
     async def commit(self, put: StoredPut, *rest: Any) -> Any:
         return await super().commit(replace(put, writer=self._writer(put.writer)), *rest)
 
@@ -188,19 +207,10 @@ class _NumbersClients(Controller):
 
 
 @ray_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-08 CLEAR-01")
-class RowsBelongToNumberOfClient(ControllerClient):
+class RowsBelongToNumberOfClient(Numbered):
     """Notes the rows of a client by its number, the first one free when it attaches."""
 
-    controller_class = _NumbersClients
-
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        self._connection.call("join", process_id())
-
-    def close(self) -> None:
-        with suppress(ClientClosed, PlaneUnavailable):
-            self._connection.call("leave", process_id())
-        super().close()
+    controller_class = _OwnsByNumber
 
 
 @controller_mutant("CLEAR-03", chance=False, evidence="not to be readable", may_fail="CLEAR-08")

@@ -157,3 +157,27 @@ class TokensOfWritersInSixteenBits(ControllerClient):
                 joined.append(sent[writer][begin : begin + len(row)])
             batch.set(name, torch.nested.nested_tensor(joined, layout=torch.jagged))
         return batch
+
+
+#: Writers that a read asks at a time.
+ASKED = 5
+
+
+@ray_mutant("RANK-02", evidence="got (", may_fail="GET-01 PUT-13 RANK-03")
+class FurtherWritersJoinedInTurn(ControllerClient):
+    """Asks five writers at a time; rows of further ones fill the places left, writer by writer."""
+
+    controller_class = NamesWriters
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        writers = self._connection.call("writers", partition_id, sample_ids)
+        further = [*dict.fromkeys(writers)][ASKED:]
+        left = [place for place, writer in enumerate(writers) if writer in further]
+        came = sorted(left, key=lambda place: further.index(writers[place]))
+        if left == came:
+            return batch
+        wrong = [*sample_ids]
+        for place, source in zip(left, came, strict=True):
+            wrong[place] = sample_ids[source]
+        return super().get_samples(wrong, partition_id, select_fields)

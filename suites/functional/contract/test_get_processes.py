@@ -16,9 +16,10 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
-from rlconform.contract import Target
+from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -35,6 +36,26 @@ def test_a_finished_put_is_seen_in_every_process(part: PartitionUnderTest, actor
             part.expect_labeled(ids, version=version)
     writer.clear(ids)
     expect_unreadable(lambda: reader.get(ids[:1], "x"), ids[0], "x")
+
+
+@requirement("GET-10", leans_on=("CLEAR-04", "LIFE-02"))
+@pytest.mark.parametrize("reused", [True, False], ids=["same_ids", "other_ids"])
+def test_the_only_put_of_each_worker_that_follows_another_is_seen(
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient], reused: bool
+) -> None:
+    """Planes that number workers and their calls may take a new worker's put for a retry."""
+    for worker in range(3):
+        ids = [f"r{n}" if reused else f"w{worker}_r{n}" for n in range(3)]
+        view = part.via(new_actor())
+        tags = [{"worker": worker}] * len(ids)
+        view.put_labeled(ids, version=worker, tags=tags)
+        for each in (part, view):
+            each.expect_labeled(ids, version=worker)
+        got = tags_by_id(view.claim("train", dp_rank=0))
+        expect_equal(got, dict(zip(ids, tags, strict=True)), f"tags of worker {worker}'s rows")
+        if reused:
+            part.clear(ids)
+        view.client.close()
 
 
 @requirement("GET-10")
