@@ -55,8 +55,8 @@ class VersionsInOneByte(RayStoreEngine):
         return fresh
 
 
-#: Changes of which the plane tells readers.
-RING = 256
+#: The newest changes of which the plane tells readers, and those for which a reader's queue has room.
+RING, QUEUE = 256, 1000
 
 
 class _ListsChanges(Controller):
@@ -87,10 +87,21 @@ class _Listed(ControllerClient):
     controller_class = _ListsChanges
 
 
-@ray_engine_mutant("GET-10", evidence="row", client=_Listed, may_fail="PUT-13 GET-06 CLEAR-01")
-class ChangesInShortRing(RayStoreEngine):
-    """Keeps what it has read until the plane lists a change of its rows, of the newest 256."""
+class _QueuesChanges(_ListsChanges):
+    def _note(self, partition_id: str, sample_ids: Ids) -> None:
+        self._made += len(sample_ids)
+        self._newest += [(partition_id, i) for i in sample_ids]
 
+    async def changes(self, seen: int) -> tuple[int, list[tuple[str, str]]]:
+        """Return the number of changes so far, and the first of those that came after ``seen``."""
+        return self._made, self._newest[seen : seen + QUEUE]
+
+
+class _Queued(ControllerClient):
+    controller_class = _QueuesChanges
+
+
+class _KeepsUntilTold(RayStoreEngine):
     _seen = State(int)
     _kept = State(dict[Any, TensorDict])
 
@@ -104,3 +115,16 @@ class ChangesInShortRing(RayStoreEngine):
         if key not in self._kept:
             self._kept[key] = super().get(partition_id, sample_ids, names)
         return self._kept[key].clone()
+
+
+@ray_engine_mutant("GET-10", evidence="row", client=_Listed, may_fail="PUT-13 GET-06 CLEAR-01")
+class ChangesInShortRing(_KeepsUntilTold):
+    """Keeps what it has read until the plane lists a change of its rows, of the newest 256."""
+
+
+@ray_engine_mutant("GET-10", evidence="row", client=_Queued, may_fail="PUT-13 GET-06 CLEAR-01")
+class ChangesInFullQueue(_KeepsUntilTold):
+    """Keeps what it has read until told of a change; 1,000 changes wait for a process that rests.
+
+    Those that come to a full queue are dropped.
+    """

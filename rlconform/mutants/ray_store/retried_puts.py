@@ -26,7 +26,9 @@ class _KnowsLastPuts(NumbersClients):
         return await super().commit(put, columns, reference)
 
 
-@ray_mutant("GET-10", evidence="no sample 'r0'", may_fail="CLAIM-02 LIFE-02 LIFE-06 CLEAR-04 REG-03")
+@ray_mutant(
+    "GET-10", evidence="no sample 'r0'", may_fail="CLAIM-02 LIFE-02 LIFE-06 CLEAR-04 REG-03"
+)
 class PutsKnownByNumberOfClient(Numbered):
     """Leaves out a put with the number of the last one of a client that had its number before."""
 

@@ -101,31 +101,40 @@ def test_a_process_that_has_looked_sees_what_another_overwrites(
             expect_objects(looker.get(IDS[1:2], "log"), "log", logs[1:2])
 
 
-#: Puts of other rows, by which a list of the newest changes has forgotten those before.
-OTHER_PUTS = 300
+#: Puts of other rows, and rows of each, by which a list of the newest changes forgets those before
+#: and a queue of changes has no room for those after.
+OTHER_PUTS, OTHER_ROWS = 300, 16
 
 
 @requirement("GET-10", leans_on=("GET-06",))
 @each_pair
 @pytest.mark.parametrize("how", ["overwritten", "cleared"])
-def test_a_process_that_rests_sees_what_another_did_before_very_many_puts(
+def test_a_process_that_rests_sees_what_another_did_around_very_many_puts(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], how: str
 ) -> None:
     """Planes that tell readers which rows have changed must say so where the list was too long."""
     looker, changer = looker_and_changer(part, actors, pair)
+    early, late = IDS[:1], IDS[1:]
     changer.put_labeled(IDS)
-    for _ in range(2):
-        looker.expect_labeled(IDS)
-    if how == "overwritten":
-        changer.put_labeled(IDS, version=1)
-    else:
-        changer.clear(IDS)
+    for ids in (early, late) * 2:
+        looker.expect_labeled(ids)
+
+    def change(ids: list[str]) -> None:
+        if how == "overwritten":
+            changer.put_labeled(ids, version=1)
+        else:
+            changer.clear(ids)
+
+    change(early)
     for n in part.rounds(OTHER_PUTS):
-        changer.put_labeled([f"other{n}"])
-    if how == "overwritten":
-        looker.expect_labeled(IDS, version=1)
-    else:
-        looker.expect_absent(IDS)
+        others = [f"other{n}_{row}" for row in range(OTHER_ROWS)]
+        changer.put(others, y=torch.arange(OTHER_ROWS))
+    change(late)
+    for ids in (early, late):
+        if how == "overwritten":
+            looker.expect_labeled(ids, version=1)
+        else:
+            looker.expect_absent(ids)
 
 
 @requirement("GET-01")
