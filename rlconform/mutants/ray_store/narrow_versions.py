@@ -55,7 +55,7 @@ class VersionsInOneByte(RayStoreEngine):
         return fresh
 
 
-#: The newest changes of which the plane tells readers, and those for which a reader's queue has room.
+#: The newest changes of which the plane tells readers, and how many a reader's queue has room for.
 RING, QUEUE = 256, 1000
 
 
