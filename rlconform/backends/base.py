@@ -89,7 +89,8 @@ class BaseClient:
         if sample_ids:
             self._engine.put(partition_id, sample_ids, fields, tag_rows)
         names = [] if fields is None else list(map(str, fields.keys()))
-        return KVBatchMeta(partition_id, None, sample_ids, fields=names)
+        # the plane keeps its own list of ids, which a change to the receipt must not reach
+        return KVBatchMeta(partition_id, None, list(sample_ids), fields=names)
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]

@@ -52,7 +52,7 @@ IDLE, PARTITIONS = (1, 1, 3, 30), 300
 
 
 @dataclass(frozen=True)
-class Difference:
+class FirstWrongAnswer:
     """The first wrong answer of a run; ``kind`` is None if a call raised instead."""
 
     kind: Judged | None
@@ -67,7 +67,7 @@ class SharedRuns:
     makes further runs.
     """
 
-    made: dict[str, Difference | None] = field(default_factory=dict)
+    made: dict[str, FirstWrongAnswer | None] = field(default_factory=dict)
     over: bool = False
 
 
@@ -148,7 +148,7 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
             return True
         return False
 
-    def difference(seed: str) -> Difference | None:
+    def difference(seed: str) -> FirstWrongAnswer | None:
         runner.begin()
         run = LongRun(runner, everything, seed)
         try:
@@ -156,7 +156,7 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
         except Exception as error:
             if not runner.raised_by_plane(error):
                 raise
-            return Difference(run.wrong, runner.failure_of(error))
+            return FirstWrongAnswer(run.wrong, runner.failure_of(error))
         return None
 
     def search() -> None:

@@ -74,14 +74,15 @@ class ModelledRows:
         columns = {name: self._column(name, values) for name, values in rows.items()}
         given = None if tags is None else [dict(each) for each in tags]
         try:
-            self._part.put_batch(ids, batch_of(columns, len(ids)) if columns else None, given)
+            batch = batch_of(columns, len(ids)) if columns else None
+            receipt = self._part.put_batch(ids, batch, given)
         except TypeError:
             if LOG in rows and not _plain(rows[LOG]):
                 return  # refused, as PUT-28 allows; nothing may have changed
             raise
         for name, column in columns.items():
             self._spoil(*(column if name == LOG else [column]))
-        self._spoil(*(given or ()))
+        self._spoil(*(given or ()), receipt.sample_ids, receipt.fields)
         self._puts.append(put)
         by_id = None if tags is None else dict(zip(ids, tags, strict=True))
         self._model.put(ids, rows, 0, by_id)
@@ -184,7 +185,8 @@ class ModelledRows:
             if isinstance(value, Tensor) and not value.is_nested:
                 value.fill_(-1)
             elif isinstance(value, list):
-                value.append("spoiled")
+                value.reverse()
+                value[len(value) // 2 :] = ["spoiled"]
             elif isinstance(value, dict):
                 value["spoiled"] = math.nan
 

@@ -17,7 +17,10 @@ _REWRITTEN = [
 _TYPED = [
     "nan", "NaN", "inf", "-Infinity", "None", "null", "NULL", "true", "True", "yes", "off", "0",
     "1", "01", "1.0", "1e3", "-0", "1_000", "\u0661", "[]", "{}", "[1]", '{"a": 1}', "()",
-    "2026-01-01", "12:30", "1h",
+    "2026-01-01", "2026-01-01T00:00:00Z", "12:30", "1h", "+1", "1.", ".5", "1,000", "0b1", "0o7",
+    "0x1F", "1e-3", "127.0.0.1", "127.1", "6f1e9cd2-8a3b-4c5d-9e0f-112233445566",
+    "6f1e9cd28a3b4c5d9e0f112233445566", "6F1E9CD2-8A3B-4C5D-9E0F-112233445566",
+    "{6f1e9cd2-8a3b-4c5d-9e0f-112233445566}", "urn:uuid:6f1e9cd2-8a3b-4c5d-9e0f-112233445566",
 ]  # fmt: skip
 #: Characters that are stripped, normalised, or end a text or a line.
 _STRIPPED = [

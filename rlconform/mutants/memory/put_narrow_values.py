@@ -126,3 +126,17 @@ def PutNumbersPackedByFirstPage(put: MethodCall) -> KVBatchMeta:
         return is_dense(leaf) and leaf.dim() == 1 and leaf.dtype in SMALLER
 
     return put(fields=mapped(put.fields, _packed_by_first, numbers))
+
+
+@put_samples_mutant("PUT-01", evidence="of 'x' =")
+def PutNumbersPackedByFirstElements(put: MethodCall) -> KVBatchMeta:
+    """Packs int64 columns to 32 bits if these hold the first 4,096 elements."""
+
+    def packed(leaf: Tensor) -> Tensor:
+        first = leaf.reshape(-1)[:4096]
+        fits = torch.equal(first.to(torch.int32).to(leaf.dtype), first)
+        return leaf.to(torch.int32).to(leaf.dtype) if fits else leaf
+
+    return put(
+        fields=mapped(put.fields, packed, lambda leaf: is_dense(leaf) and leaf.dtype is torch.int64)
+    )

@@ -81,3 +81,21 @@ def ReceiptOfEmptyPutWithoutPartition(put: MethodCall) -> KVBatchMeta:
     """Returns a receipt without a partition for an empty put."""
     receipt = put()
     return receipt if put.sample_ids else replace(receipt, partition_id="")
+
+
+@memory_mutant("GET-13", evidence="not to be readable", may_fail="CLEAR-03")
+class ReceiptsListWhatNoneClears(MemoryClient):
+    """Clears by None the ids of the receipts that it returned: the same lists as the callers'."""
+
+    _receipts = State(dict[str, list[Ids]])
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        self._receipts.setdefault(partition_id, []).append(receipt.sample_ids)
+        return receipt
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        if sample_ids is None:
+            put = self._receipts.pop(partition_id, [])
+            sample_ids = [one for ids in put for one in ids if isinstance(one, str)]
+        super().clear_samples(sample_ids, partition_id)

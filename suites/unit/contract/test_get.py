@@ -221,6 +221,42 @@ def test_no_later_call_changes_a_result(part: PartitionUnderTest, target: Target
         expect(not snapshot.changed(), f"{name} as returned, after later calls", results[name])
 
 
+#: What a caller does to the list of ids that it got.
+CHANGES: dict[str, Callable[[list[str]], object]] = {
+    "shortened": lambda ids: ids.pop(),
+    "emptied": lambda ids: ids.clear(),
+    "reversed": lambda ids: ids.reverse(),
+    "lengthened": lambda ids: ids.append("other"),
+}
+
+
+@requirement("GET-13", changes_results=True)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("of", ["put", "claim"])
+def test_changing_the_ids_of_a_meta_changes_nothing_stored(
+    part: PartitionUnderTest, of: str, change: Callable[[list[str]], object]
+) -> None:
+    """A caller narrows a meta to the rows that it keeps; a plane may have kept the same list."""
+
+    def put_and_change() -> None:
+        receipt = part.put_labeled(IDS, tags=[{"row": n} for n, _ in enumerate(IDS)])
+        change((receipt if of == "put" else part.claim("prev_lp")).sample_ids)
+
+    put_and_change()
+    part.clear(None)
+    part.expect_absent(IDS)
+    part.register()
+    put_and_change()
+    part.put_labeled(IDS[1:], "y")
+    part.expect_labeled(IDS[::-1])
+    part.expect_labeled(IDS[1:], "y")
+    expect_ids(part.claim("train"), IDS, "rows claimed after the change")
+    part.clear(IDS[:1])
+    part.expect_labeled(IDS[1:])
+    part.clear(None)
+    part.expect_absent(IDS)
+
+
 @requirement("GET-13", changes_results=True)
 def test_changing_a_meta_changes_no_other(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS, tags=[{"row": n} for n, _ in enumerate(IDS)])

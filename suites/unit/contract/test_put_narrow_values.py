@@ -141,3 +141,23 @@ def test_a_late_row_that_does_not_fit_a_smaller_type_comes_back(
             f"{MANY} rows of {name!r} of {dtype}, {column[late].item()} in row {late}",
             f"{got.dtype}, {got[late].item()} in that row",
         )
+
+
+#: Elements of a column, of which only the last ones do not fit: more than a plane may look at.
+ELEMENTS = (5_000, 70_000, 1_200_000)
+
+
+@requirement("PUT-01", scattered=False)
+@pytest.mark.parametrize("count", ELEMENTS)
+@pytest.mark.parametrize("dtype", LATE_VALUES, ids=str)
+def test_a_late_element_that_does_not_fit_a_smaller_type_comes_back(
+    part: PartitionUnderTest, dtype: torch.dtype, count: int
+) -> None:
+    """Planes that choose a type by the first elements of a column meet such a value too late."""
+    for value in LATE_VALUES[dtype][-2:]:
+        column = torch.arange(count).remainder(100).to(dtype)
+        column[-2:] = value
+        for lengths in ([count // 3] * 3, [count // 2, count // 2 - 5, 5]):
+            rows = list(column[-sum(lengths) :].split(lengths))
+            part.put(IDS, x=stack_or_nest(rows))
+            part.expect_rows(IDS, x=rows)

@@ -156,3 +156,13 @@ def test_rows_that_no_tensor_holds_are_refused_with_the_fields_name(client: Memo
     client.put_samples(["b"], "p", TensorDict({"image": torch.zeros(1, 2, 4)}, [1]))
     with pytest.raises(ValueError, match="image"):
         client.get_samples(["a", "b"], "p", ["image"])
+
+
+def test_a_change_to_a_receipt_changes_nothing_that_the_plane_keeps(client: MemoryClient) -> None:
+    ids = [f"r{n}" for n in range(2000)]
+    fields = TensorDict({"x": torch.zeros(len(ids), 256)}, [len(ids)])
+    receipt = client.put_samples(ids, "p", fields)
+    receipt.sample_ids.reverse()
+    client.clear_samples(ids[:1900], "p")
+    with client._engine._locked() as index:
+        assert index.usage().wasted_bytes == 0
