@@ -78,3 +78,20 @@ def ScalarsGetADimension(put: MethodCall) -> None:
         return value
 
     put(fields=with_objects(put.fields, lambda rows: [_rebuilt(row, widened) for row in rows]))
+
+
+@put_mutant("PUT-28", evidence="'log'", may_fail="PUT-21")
+def TensorsInObjectsSentByAddress(put: MethodCall) -> None:
+    """Sends each buffer of an object's tensors once, and tells buffers by where they begin."""
+
+    def sent(row: Any) -> Any:
+        known: dict[Any, torch.Tensor] = {}
+
+        def once(value: Any) -> Any:
+            if isinstance(value, torch.Tensor) and value.numel():
+                return known.setdefault((value.data_ptr(), value.dtype), value)
+            return value
+
+        return _rebuilt(row, once)
+
+    put(fields=with_objects(put.fields, lambda rows: [sent(row) for row in rows]))

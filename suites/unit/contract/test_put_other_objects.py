@@ -25,7 +25,27 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
     return new_partition(fields=["x", "log"])
 
 
+def views_of_one_memory() -> dict[str, Any]:
+    """Return tensors and arrays that begin at one address, overlap, or have another form."""
+    tokens, scores = torch.arange(12), np.arange(12, dtype=np.float32)
+    return {
+        "tokens": tokens,
+        "prompt": tokens[:4],
+        "answer": tokens[4:],
+        "every_second": tokens[::2],
+        "table": tokens.view(3, 4),
+        "turned": tokens.view(3, 4).t(),
+        "bytes": tokens.view(torch.uint8),
+        "again": tokens,
+        "scores": scores,
+        "first_scores": scores[:2],
+        "turned_scores": scores.reshape(3, 4).T,
+    }
+
+
 OTHER_OBJECTS: dict[str, Callable[[], Any]] = {
+    "views_of_one_memory": views_of_one_memory,
+    "parts_before_the_whole": lambda: [*reversed(views_of_one_memory().values())],
     "tuple": lambda: {"span": (1, 2), "nested": [((), "a")]},
     "set": lambda: {"stop": {"a", "b"}, "frozen": frozenset({1})},
     "int64_tensor": lambda: {"token_ids": torch.tensor([2**53 + 1, -1])},
