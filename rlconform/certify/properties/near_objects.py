@@ -169,7 +169,7 @@ _OTHERS: tuple[Callable[[int], Any], ...] = (
     lambda n: torch.arange(n + 1),
     lambda n: torch.arange(2.0 * n + 4).view(2, n + 2).t(),
     lambda n: np.arange(n + 4)[::-2],
-    lambda n: [*torch.arange(n + 5).split(3), *torch.arange(n + 5)[:3].expand(2, 3)],
+    lambda n: [*torch.arange(n + 5).unbind(), *torch.arange(n + 5)[:3].expand(2, 3)],
     lambda n: _with_its_first(torch.arange(n + 3)),
     lambda n: torch.tensor(float(n)),
     lambda n: {n: "a", str(n): "b"},
