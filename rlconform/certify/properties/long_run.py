@@ -63,7 +63,7 @@ class FirstWrongAnswer:
 class SharedRuns:
     """The runs of one style that the checks of a process have made on a plane.
 
-    ``made`` has the first difference of each run by its seed. ``over``: time was up, so no check
+    ``made`` has the first wrong answer of each run by its seed. ``over``: time was up, so no check
     makes further runs.
     """
 
@@ -84,6 +84,11 @@ class LongRun:
         self._caller: Any = CallerInMode(client, self._plan.mode, self._plan.rng)
         self._name = uuid.uuid4().hex[:8]
         self._partitions = [self._new_partition(suffix) for suffix in ("", "_val")]
+
+    @property
+    def wrong(self) -> Judged | None:
+        """The kind of the first wrong answer; None if a call raised instead."""
+        return self._plan.wrong
 
     def run(self, steps: Sequence[int]) -> None:
         """Make the steps, then look at all rows. A slow plane gets fewer steps."""
@@ -109,11 +114,6 @@ class LongRun:
                 return
         for partition in self._partitions:
             partition.look_at_all()
-
-    @property
-    def wrong(self) -> Judged | None:
-        """The kind of the first wrong answer; None if a call raised instead."""
-        return self._plan.wrong
 
     def _step(self, number: int) -> None:
         self._plan.rng.seed(f"{self._seed} {number}")
@@ -148,15 +148,16 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
             return True
         return False
 
-    def difference(seed: str) -> FirstWrongAnswer | None:
+    def first_wrong_answer(seed: str) -> FirstWrongAnswer | None:
         runner.begin()
-        run = LongRun(runner, everything, seed)
+        run = None
         try:
+            run = LongRun(runner, everything, seed)
             run.run(range(STEPS))
         except Exception as error:
             if not runner.raised_by_plane(error):
                 raise
-            return FirstWrongAnswer(run.wrong, runner.failure_of(error))
+            return FirstWrongAnswer(run and run.wrong, runner.failure_of(error))
         return None
 
     def search() -> None:
@@ -165,7 +166,7 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
             if seed not in shared.made:
                 if shared.over:
                     raise OutOfTime
-                shared.made[seed] = difference(seed)
+                shared.made[seed] = first_wrong_answer(seed)
             if (found := shared.made[seed]) is None:
                 continue
             if fails(seed, steps):
