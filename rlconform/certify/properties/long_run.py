@@ -157,7 +157,7 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
         except Exception as error:
             if not runner.raised_by_plane(error):
                 raise
-            return FirstWrongAnswer(run and run.wrong, runner.failure_of(error))
+            return FirstWrongAnswer(run.wrong if run else None, runner.failure_of(error))
         return None
 
     def search() -> None:
