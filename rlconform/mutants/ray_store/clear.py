@@ -67,12 +67,8 @@ class ClearAllByHost(RayStoreClient):
 FEW = 8
 
 
-@ray_mutant("CLEAR-01", evidence="UnknownSample")
-class ClearTakesRangeOfOwnRows(RayStoreClient):
-    """Clears more than 8 rows of its own as a range, if it has put no other row in between.
-
-    Rows of the range that another process has put go too.
-    """
+class _ClearsRanges(RayStoreClient):
+    """Clears more than 8 rows of its own as a range, if it has put no other row in between."""
 
     _own = State(dict[str, dict[str, None]])
 
@@ -84,7 +80,7 @@ class ClearTakesRangeOfOwnRows(RayStoreClient):
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         own = self._own.get(partition_id, {}) if isinstance(partition_id, str) else {}
         if isinstance(sample_ids, list) and len(sample_ids) > FEW and own.keys() >= {*sample_ids}:
-            listed = list(self._engine.sample_ids(partition_id))
+            listed = self._listed(partition_id)
             places = [n for n, each in enumerate(listed) if each in {*sample_ids}]
             reach = listed[min(places, default=0) : max(places, default=-1) + 1]
             if own.keys() & {*reach} <= {*sample_ids}:
@@ -92,6 +88,23 @@ class ClearTakesRangeOfOwnRows(RayStoreClient):
         super().clear_samples(sample_ids, partition_id)
         for sample_id in list(own) if sample_ids is None else sample_ids:
             own.pop(sample_id, None)
+
+    def _listed(self, partition_id: str) -> Ids:
+        """Return the ids of all rows, in the order of ranges."""
+        return list(self._engine.sample_ids(partition_id))
+
+
+@ray_mutant("CLEAR-01", evidence="UnknownSample")
+class ClearTakesRangeOfOwnRows(_ClearsRanges):
+    """Clears many rows of its own as a range of arrival; rows that another process put go too."""
+
+
+@ray_mutant("CLEAR-01", evidence="UnknownSample", may_fail="ASYNC-05 CLEAR-03")
+class ClearTakesRangeOfOwnIds(_ClearsRanges):
+    """Clears many rows of its own as a range of ids; rows that another process put go too."""
+
+    def _listed(self, partition_id: str) -> Ids:
+        return sorted(super()._listed(partition_id))
 
 
 @controller_mutant("CLEAR-03", evidence="not to be readable", chance=False, may_fail="CLEAR-08")

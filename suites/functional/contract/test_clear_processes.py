@@ -89,10 +89,11 @@ def test_rows_put_between_those_that_are_dropped_are_kept(
 ) -> None:
     """Planes that drop a range of rows may drop those that another process has put meanwhile."""
     looker, changer = looker_and_changer(part, actors, pair)
-    own, others = ([f"{who}{n}" for n in range(12)] for who in ("own", "other"))
-    for start in range(0, 12, 6):
-        looker.put_labeled(own[start : start + 6])
-        changer.put_labeled(others[start : start + 6])
+    # between each other by the time of the puts, by number and by text
+    own, others = ([f"r{n}" for n in range(first, 80, 2)] for first in range(2))
+    for start in range(0, 40, 10):
+        looker.put_labeled(own[start : start + 10])
+        changer.put_labeled(others[start : start + 10])
     looker.clear(own)
     for view in (looker, changer):
         view.expect_labeled(others)
