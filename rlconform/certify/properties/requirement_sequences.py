@@ -67,7 +67,7 @@ PROFILES: dict[str, SequenceProfile] = {
         {"rows", "claims", "tags", "clear"},
         scope="shared",
         partitions=TWO,
-        examples=16,
+        examples=30,
     ),
     "PUT-12": SequenceProfile({"claim", "read"}, {"unproduced", "claims"}),
     "PUT-13": SequenceProfile({"overwrite", "tag", "read", "read_again"}, {"overwrite", "rows"}),
@@ -82,7 +82,10 @@ PROFILES: dict[str, SequenceProfile] = {
     "CLAIM-09": SequenceProfile({"tag", "claim", "overwrite", "fetch", "status"}, {"fetched"}),
     "CLAIM-10": SequenceProfile({"claim", "overwrite", "tag", "clear"}, {"claims"}),
     "STAT-01": SequenceProfile(
-        {"claim", "overwrite", "tag", "clear", "status"}, {"status"}, partitions=TWO
+        {"claim", "overwrite", "tag", "clear", "status"},
+        {"status"},
+        partitions=TWO,
+        examples=15,
     ),
     "CLAIM-15": SequenceProfile({"claim", "overwrite", "tag"}, {"claims"}, group_size=2),
     "CLEAR-01": SequenceProfile(
