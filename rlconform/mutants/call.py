@@ -19,7 +19,7 @@ class MethodCall:
     ``call()`` calls the correct method with the same arguments, and ``call(rows=1)`` calls it with
     one argument changed::
 
-        @claim_mutant("CLAIM-04", evidence="8704 rows ready")
+        @claim_mutant("CLAIM-04", evidence="10304 rows ready")
         def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
             '''Returns at most 100 rows from a claim.'''
             return claim(rows=min(claim.rows, 100))

@@ -8,8 +8,9 @@ import torch
 
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 
-#: 544 prompts with 16 samples each: beyond 2**13 rows, where a table of that size ends.
-STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(8704)]
+#: Beyond 2**13 and 10,000, where tables and limits end: 644 prompts with 16 samples each.
+STEP_ROWS = 10_304
+STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(STEP_ROWS)]
 
 
 def put_large_step(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:

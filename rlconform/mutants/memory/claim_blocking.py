@@ -25,7 +25,7 @@ from rlconform.mutants.memory.helpers import (
 from rlconform.mutants.types import Claimed, Ids
 
 
-@claim_mutant("CLAIM-04", evidence="8704 rows ready", may_fail="CLAIM-05")
+@claim_mutant("CLAIM-04", evidence="10304 rows ready", may_fail="CLAIM-05")
 def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
     """Returns at most 100 rows from a claim, because it reads only one page of a listing."""
     return claim(rows=min(claim.rows, PAGE))

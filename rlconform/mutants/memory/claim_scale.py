@@ -30,7 +30,7 @@ def ClaimRedeliversTwoHundredth(claim: MethodCall) -> Claimed:
     return claimed
 
 
-@claim_meta_mutant("TAG-01", evidence="its own tags on each of 8704 rows", may_fail="TAG-06")
+@claim_meta_mutant("TAG-01", evidence="its own tags on each of 10304 rows", may_fail="TAG-06")
 def ClaimTagsEndAfterThousand(claim: MethodCall) -> KVBatchMeta:
     """Returns the tags of the first 1,000 rows of a claim, and empty tags for the rest."""
     meta: KVBatchMeta = claim()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from tensordict import TensorDict
 
 from rlconform.mutants.call import MethodCall
+from rlconform.mutants.memory.column_helpers import is_dense
 from rlconform.mutants.memory.helpers import find_rows, get_mutant
 
 #: Numbers that fit into a byte.
@@ -31,6 +33,27 @@ def GetNumbersPutsInOneByte(read: MethodCall) -> TensorDict:
         for sample_id, put in zip(asked, puts, strict=True)
     ]
     batch: TensorDict = read(sample_ids=wrong)
+    return batch
+
+
+#: Segments that one call gathers.
+SEGMENTS = 1024
+
+
+@get_mutant("GET-01", evidence="row", may_fail="PUT-01 PUT-13")
+def GetGathersSoManySegments(read: MethodCall) -> TensorDict:
+    """Gathers 1,024 segments of rows at most; those of further puts stay zero."""
+    batch: TensorDict = read()
+    rows = {row.sample_id: row for row in find_rows(read.plane, read.partition_id, read.sample_ids)}
+    puts: dict[object, None] = {}
+    for place, sample_id in enumerate(read.sample_ids):
+        put = tuple(id(block) for block, _, _ in rows[sample_id].parts)
+        puts.setdefault(put)
+        if len(puts) > SEGMENTS:
+            for leaf in batch.values():
+                if isinstance(leaf, torch.Tensor) and is_dense(leaf):
+                    leaf[place:] = 0
+            break
     return batch
 
 

@@ -109,7 +109,7 @@ def LengthsAmongFields(put: MethodCall) -> None:
     return put(fields=TensorDict(columns, put.fields.batch_size))
 
 
-@claim_mutant("CLAIM-04", evidence="the newest of 8704", may_fail="CLAIM-02 PUT-12")
+@claim_mutant("CLAIM-04", evidence="the newest of 10304", may_fail="CLAIM-02 PUT-12")
 def ClaimLooksAtOldestThousands(claim: MethodCall) -> Claimed:
     """Looks for ready rows among the 4096 oldest that the task has not claimed."""
     rows = partition_of(claim)._rows.values()

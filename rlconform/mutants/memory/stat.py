@@ -57,6 +57,18 @@ def StatusTrueCachedByRowCount(status: MethodCall) -> bool:
     return bool(status.notes.get(key) == produced)
 
 
+#: Rows up to which a count of hits is exact.
+COUNTED = 10_000
+
+
+@all_claimed_mutant("STAT-01", evidence="rows unclaimed")
+def StatusCountsToTenThousand(status: MethodCall) -> bool:
+    """Compares how many rows there are with how many are claimed, and counts both to 10,000."""
+    rows = [row for row in partition_of(status)._rows.values() if row.fields]
+    hits = [sum(task in row.claimed_by for row in rows) for task in status.tasks]
+    return bool(status()) or (len(rows) > COUNTED and min(hits, default=0) >= COUNTED)
+
+
 class _CountsClaims(MemoryEngine):
     """Compares a count of claims, which a clear does not reduce, with the number of rows."""
 

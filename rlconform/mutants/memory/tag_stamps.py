@@ -94,3 +94,27 @@ def NoneTakesTagAway(put: MethodCall) -> None:
         if row.sample_id in known:
             gone = dropped.get(row.sample_id, set())
             row.tags = {k: v for k, v in row.tags.items() if not (k in gone and v is None)}
+
+
+#: Texts that the numbers of a plane tell apart.
+TEXTS = 1 << 15
+
+
+@engine_mutant("TAG-01", evidence="a text of its own on each row of step 3")
+class TagTextsNumberedInFifteenBits(MemoryEngine):
+    """Numbers the texts of tags in 15 bits, over all rows that there ever were."""
+
+    _texts = State(dict[str, int])
+    _first = State(dict[int, str])
+
+    def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
+        rows = None if tags is None else [self._numbered(row) for row in tags]
+        super().put(partition_id, ids, fields, rows)
+
+    def _numbered(self, tags: Tags) -> Tags:
+        numbered = dict(tags)
+        for key, value in tags.items():
+            if isinstance(value, str):
+                number = self._texts.setdefault(value, len(self._texts)) % TEXTS
+                numbered[key] = self._first.setdefault(number, value)
+        return numbered

@@ -10,6 +10,7 @@ import torch
 
 from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.large_step import STEP_ROWS
 from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest, expect_ids
 
 #: More claims than a step makes.
@@ -66,7 +67,7 @@ def test_a_claim_takes_the_rows_of_very_many_puts(
 
 @requirement("CLAIM-04", leans_on=("PUT-12",))
 @pytest.mark.parametrize("asked", [1, 5])
-@pytest.mark.parametrize("rows", [300, 8704])
+@pytest.mark.parametrize("rows", [300, STEP_ROWS])
 def test_ready_rows_are_found_behind_many_that_are_not(
     new_partition: Callable[..., PartitionUnderTest], rows: int, asked: int
 ) -> None:
@@ -80,7 +81,7 @@ def test_ready_rows_are_found_behind_many_that_are_not(
 
 
 @requirement("CLAIM-02", leans_on=("CLAIM-07", "STAT-01"))
-@pytest.mark.parametrize("rows", [300, 8704])
+@pytest.mark.parametrize("rows", [300, STEP_ROWS])
 def test_rows_that_a_claim_passed_over_are_claimed_once_they_are_ready(
     new_partition: Callable[..., PartitionUnderTest], rows: int
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rlconform.certify.assertions.expect import ContractViolation, expect, is_rejected
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.large_step import STEP_ROWS, put_large_step
 from rlconform.certify.scenarios.partition import UNDECLARED, PartitionUnderTest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -28,6 +29,18 @@ def test_true_once_every_task_has_every_row(part: PartitionUnderTest) -> None:
     expect_status(part, False, "for a second task that claimed nothing", "train", "prev_lp")
     part.claim("prev_lp")
     expect_status(part, True, "with every row claimed by both tasks", "train", "prev_lp")
+
+
+@requirement("STAT-01")
+def test_false_until_the_last_row_of_a_large_step_is_claimed(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = put_large_step(new_partition)
+    part.claim(batch_size=STEP_ROWS - 2)
+    for left in (2, 1):
+        expect_status(part, False, f"with {left} of {STEP_ROWS} rows unclaimed")
+        part.claim(batch_size=1)
+    expect_status(part, True, "with every row claimed")
 
 
 @requirement("STAT-01")
