@@ -19,7 +19,7 @@ from rlconform.mutants.memory.helpers import (
     memory_mutant,
     wait_until_ready_mutant,
 )
-from rlconform.mutants.types import Claimed, Names
+from rlconform.mutants.types import Claimed, Ids, MaybeBatch, MaybeTags, Names
 
 
 class _NotifiesOne(threading.Condition):
@@ -41,6 +41,42 @@ class ClaimPutWakesOneWaiter(MemoryEngine):
         super().close()
         with self._plane.changed:
             self._plane.changed.notify(len(threading.enumerate()))
+
+
+#: Characters of the ids of a put for which a message to those who wait has room.
+MESSAGE = 8_000
+
+
+class _MayBeSilent(threading.Condition):
+    silent = False
+
+    def notify_all(self) -> None:
+        """Wake all waiters, unless silent."""
+        if not self.silent:
+            super().notify_all()
+
+
+@engine_mutant("CLAIM-05", evidence="the blocked claim to come back")
+class LargePutsWakeNobody(MemoryEngine):
+    """Tells claims that wait which rows came, by a message that has no room for a large put's ids.
+
+    They look once more when their time is up.
+    """
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        super().__init__(capacity, owner)
+        if owner:
+            self._plane.changed = _MayBeSilent()
+
+    def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
+        changed = self._plane.changed
+        assert isinstance(changed, _MayBeSilent)
+        with changed:
+            changed.silent = sum(map(len, ids)) >= MESSAGE
+            try:
+                super().put(partition_id, ids, fields, tags)
+            finally:
+                changed.silent = False
 
 
 class LimitsCalls(MemoryClient):

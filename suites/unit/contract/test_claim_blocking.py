@@ -90,16 +90,20 @@ def test_a_blocking_claim_waits_for_the_last_row(
 
 
 @requirement("CLAIM-05")
-def test_a_blocking_claim_waits_for_the_last_row_of_a_large_step(
-    new_partition: Callable[..., PartitionUnderTest],
+@pytest.mark.parametrize("there", [1, len(STEP_IDS) - 1], ids=["most_come", "one_comes"])
+def test_a_blocking_claim_waits_for_the_last_rows_of_a_large_step(
+    new_partition: Callable[..., PartitionUnderTest], there: int
 ) -> None:
-    part = new_partition(num_samples=len(STEP_IDS))
-    part.put(STEP_IDS[:-1], x=torch.arange(len(STEP_IDS) - 1))
+    """Planes that tell those who wait which rows came must find room for all of a large put."""
+    part, numbers = new_partition(num_samples=len(STEP_IDS)), torch.arange(len(STEP_IDS))
+    part.put(STEP_IDS[:there], x=numbers[:there])
+    wait_s = 2 * part.timeouts.operation
     waiting = BackgroundCall(
-        lambda: part.claim(batch_size=len(STEP_IDS), blocking=True), "the blocked claim"
+        lambda: part.claim(batch_size=len(STEP_IDS), blocking=True, timeout_s=wait_s),
+        "the blocked claim",
     )
-    expect_waiting(waiting, part, "the last row", "an answer without it")
-    part.put(STEP_IDS[-1:], x=torch.tensor([len(STEP_IDS) - 1]))
+    expect_waiting(waiting, part, "the last rows", "an answer without them")
+    part.put(STEP_IDS[there:], x=numbers[there:])
     got = waiting.result(part.timeouts.operation)
     expect_ids(got, STEP_IDS, f"{len(STEP_IDS)} rows of the woken claim")
 
