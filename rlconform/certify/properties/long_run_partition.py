@@ -122,12 +122,17 @@ class LongRunPartition(ModelledClaims):
     def _put_retyped(self, ids: Sequence[str], name: str, other: str) -> None:
         """Put a field of some rows as another dtype; the run ends if the plane takes it.
 
-        Another field comes first, which then has nothing of this put either.
+        Another field comes first, or one that no row has, and tags: nothing of them may stay.
         """
-        first = {other: self._column(other, self._draw(ids, other))}
+        ids, tags = [*ids, self._plan.new_id()], None
+        if self._plan.rng.random() < 0.5:
+            fresh = self._plan.rows.draw("fresh", self._kinds[name], [[]] * len(ids))
+            first, tags = {"fresh": self._column(name, fresh)}, [{"v": -1} for _ in ids]
+        else:
+            first = {other: self._column(other, self._draw(ids, other))}
         drawn = self._plan.rows.draw(name, self._kinds[name].retyped(), [[]] * len(ids))
         column = self._column(name, drawn)
-        self._part.put_batch(ids, batch_of({**first, name: column}, len(ids)))
+        self._part.put_batch(ids, batch_of({**first, name: column}, len(ids)), tags)
         self._plan.over = True
 
     def burst(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from contextlib import suppress
 from itertools import islice
@@ -116,3 +117,32 @@ def ClaimLooksAtOldestThousands(claim: MethodCall) -> Claimed:
     window = islice((row for row in rows if claim.task not in row.claimed_by), _WINDOW)
     ready = sum(set(claim.names) <= row.fields for row in window)
     return claim() if claim.wait_s is not None else claim(rows=min(claim.rows, ready))
+
+
+#: Buffers for threads that read.
+_OF_THREADS = 8
+
+
+@engine_mutant("GET-13", evidence="row", interplay=False)
+class BuffersOfThreadsThatEnded(MemoryEngine):
+    """Gives the first read of a thread one of eight buffers, which later threads get in turn."""
+
+    _own = State(threading.local)
+    _threads = State(int)
+    _lent = State(dict[tuple[int, str], Tensor])
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        batch = super().get(partition_id, sample_ids, names)
+        if threading.current_thread() is threading.main_thread() or hasattr(self._own, "known"):
+            return batch
+        self._own.known = True
+        self._threads += 1
+        for name, leaf in list(batch.items()):
+            if isinstance(leaf, Tensor) and is_dense(leaf):
+                key = self._threads % _OF_THREADS, name
+                lent = self._lent.get(key)
+                if lent is None or (lent.dtype, lent.shape) != (leaf.dtype, leaf.shape):
+                    self._lent[key] = leaf
+                else:
+                    batch.set(name, lent.copy_(leaf).detach())
+        return batch

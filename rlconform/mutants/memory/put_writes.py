@@ -249,3 +249,20 @@ def UndonePutDropsStampedRows(put: MethodCall) -> None:
         bare = [row.sample_id for row in known_rows(put) if not row.fields]
         put.plane.clear(put.partition_id, bare)
         raise
+
+
+@put_mutant("PUT-23", evidence="tags as before the refused put", may_fail="PUT-16")
+def NewColumnsCommitTags(put: MethodCall) -> None:
+    """Keeps the tags of a put that is refused, if it brought a field that no row has.
+
+    To add a column to a table commits what was written before.
+    """
+    known = {name for row in partition_of(put)._rows.values() for name in row.fields}
+    try:
+        put()
+    except ValueError:
+        if known and names_of(put.fields) - known:
+            tags = dict(zip(put.sample_ids, put.tags or [], strict=False))
+            for row in known_rows(put):
+                row.tags = {**row.tags, **tags.get(row.sample_id, {})}
+        raise

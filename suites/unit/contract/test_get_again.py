@@ -25,6 +25,7 @@ from rlconform.certify.assertions.expect import (
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.read_ways import Way, either_way
+from rlconform.certify.threads import BackgroundCall
 from rlconform.wire import stack_or_nest
 from rlconform.wire.jagged import as_read
 from rlconform.wire.leaves import is_jagged
@@ -149,6 +150,27 @@ def test_a_part_of_a_result_outlives_its_batch(
         read(part, ids)
     same = tensors_equal(kept, before)
     expect(same, "what a caller keeps of a read unchanged by later reads", "other values")
+
+
+#: Threads that each read once, more than a plane keeps buffers of.
+READERS = 20
+
+
+@requirement("GET-13")
+@pytest.mark.parametrize("width", [1, 1 << 12], ids=["small", "large"])
+def test_results_outlive_the_threads_that_read_them(
+    new_partition: Callable[..., PartitionUnderTest], width: int
+) -> None:
+    """Planes that give each thread a buffer must not give it on while its rows are in use."""
+    part, ids = new_partition(), [f"r{n}" for n in range(READERS)]
+    rows = torch.arange(float(READERS * width)).view(READERS, width)
+    part.put(ids, x=rows)
+    kept = []
+    for one in part.rounds(READERS):
+        reader = BackgroundCall(lambda n=one: part.get([ids[n], ids[-1 - n]], "x"), "a reader")
+        kept.append((one, reader.result(part.call_s)))
+    for one, batch in kept:
+        expect_column(batch, "x", [rows[one], rows[-1 - one]])
 
 
 def check_failed_reads(part: PartitionUnderTest, read: Way, ids: list[str], lacking: str) -> None:
