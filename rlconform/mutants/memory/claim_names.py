@@ -8,7 +8,8 @@ from typing import Any
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta
+from rlconform.contract import KVBatchMeta, UnknownSample
+from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import memory_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, Names
 
@@ -73,3 +74,25 @@ class FieldNamesCut(MemoryClient):
     ) -> KVBatchMeta:
         meta = super().claim_meta(partition_id, task_name, _cut(required_fields), *rest, **more)
         return replace(meta, fields=list(required_fields))
+
+
+@memory_mutant("CLAIM-01", evidence="was put", may_fail="GET-05 PUT-11 PUT-12")
+class FieldNamesArePaths(MemoryClient):
+    """Takes a field ``a.b`` for a part of the field ``a``, which a later put of ``a`` replaces."""
+
+    _gone = State(set[tuple[str, str, str]])  # partition, id, field
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, *rest: Any, **more: Any
+    ) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, fields, *rest, **more)
+        for name in receipt.fields or ():
+            self._gone -= {(partition_id, i, name) for i in sample_ids}
+            self._gone |= {(partition_id, i, f"{name}.b") for i in sample_ids}
+        return receipt
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        lost = {(partition_id, i, name) for i in sample_ids for name in select_fields} & self._gone
+        if lost:
+            raise UnknownSample(f"no value of {sorted(lost)[0]} was put")
+        return super().get_samples(sample_ids, partition_id, select_fields)

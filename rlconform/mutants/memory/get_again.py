@@ -10,11 +10,18 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.columns.encode import read
+from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownPartition
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import is_dense
-from rlconform.mutants.memory.helpers import engine_mutant, find_rows, get_mutant, read_plan
+from rlconform.mutants.memory.helpers import (
+    engine_mutant,
+    find_rows,
+    get_mutant,
+    memory_mutant,
+    read_plan,
+)
 from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
@@ -125,3 +132,17 @@ class ReadPlanKeptByThread(MemoryEngine):
 
 #: What each thread keeps: its last read, and where the rows of it are.
 _OF_THREAD = threading.local()
+
+
+@memory_mutant("GET-03", evidence="fields of a read", may_fail="GET-11")
+class ReadPlansKnownByList(MemoryClient):
+    """Remembers a read by the list of its fields, which the caller may have changed."""
+
+    _plans = State(dict[str, tuple[Names, Names]])
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        asked, names = self._plans.get(partition_id, ([], []))
+        if asked is not select_fields or not select_fields:
+            names = list(select_fields)
+            self._plans[partition_id] = select_fields, names
+        return super().get_samples(sample_ids, partition_id, names)

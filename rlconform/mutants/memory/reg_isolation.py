@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -221,3 +222,14 @@ class ClearFreesEqualRowsOfOthers(MemoryEngine):
         if self._freed and self._freed & _contents(batch):
             raise UnknownSample("the content of a row is freed")
         return batch
+
+
+@clear_mutant("REG-04", evidence="no sample", may_fail="CLEAR-03 CLEAR-01")
+def ClearOfNoneByPattern(clear: MethodCall) -> None:
+    """Clears by None all partitions whose name fits as a pattern: ``_`` is any character."""
+    clear()
+    if clear.sample_ids is None:
+        pattern = re.compile(re.escape(clear.partition_id).replace("_", ".").replace("%", ".*"))
+        for name in list(partitions_of(clear.plane)):
+            if pattern.fullmatch(name):
+                clear(partition_id=name)

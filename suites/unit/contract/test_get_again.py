@@ -15,6 +15,7 @@ import torch
 from rlconform.certify.assertions.expect import (
     expect,
     expect_column,
+    expect_equal,
     expect_lookup_error,
     is_rejected,
     leaf_of,
@@ -23,9 +24,11 @@ from rlconform.certify.assertions.expect import (
     tensors_equal,
 )
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.read_ways import Way, either_way
 from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import KVBatchMeta
 from rlconform.wire import stack_or_nest
 from rlconform.wire.jagged import as_read
 from rlconform.wire.leaves import is_jagged
@@ -150,6 +153,25 @@ def test_a_part_of_a_result_outlives_its_batch(
         read(part, ids)
     same = tensors_equal(kept, before)
     expect(same, "what a caller keeps of a read unchanged by later reads", "other values")
+
+
+@requirement("GET-03", leans_on=("GET-11",), scattered=False)
+def test_a_list_of_fields_that_the_caller_changes_is_read_anew(part: PartitionUnderTest) -> None:
+    """Planes that remember a read by the list that it was asked with must look into the list."""
+    ids = ["r0", "r1"]
+    part.put_labeled(ids, "x", "y", "z")
+    asked, fields = list(ids), ["x", "y"]
+    meta = KVBatchMeta(part.id, None, asked)
+    for change in (lambda: None, fields.pop, lambda: fields.append("z"), asked.reverse, asked.pop):
+        change()
+        by_ids = part.client.get_samples(
+            sample_ids=asked, partition_id=part.id, select_fields=fields
+        )
+        by_meta = part.client.get_data(meta, select_fields=fields)
+        for batch in (by_ids, by_meta):
+            expect_equal(sorted(map(str, batch.keys())), sorted(fields), "fields of a read")
+            for name in fields:
+                expect_column(batch, name, labeled_rows(part.id, asked, name))
 
 
 #: Threads that each read once, more than a plane keeps buffers of.

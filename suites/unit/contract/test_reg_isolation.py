@@ -146,6 +146,12 @@ ALIKE = {
     "case": ("_val", "_VAL"),
     "hash": ("plumless", "buckeroo"),
     "numbers": ("_1", "_01"),
+    # of which the first, as a pattern or a beginning, fits the second
+    "any_character": ("_val_a", "_val-a"),
+    "any_text": ("%", "_val"),
+    "star": ("*", "_val"),
+    "dot": (".val", "-val"),
+    "path": ("/val", "/val/a"),
 }
 
 
@@ -170,6 +176,9 @@ def test_partitions_of_alike_names_are_separate(
     val.expect_labeled(IDS)
     got = tags_by_id(val.claim("prev_lp"))
     expect_equal(got, {i: {"mode": "val"} for i in IDS}, "tags after a clear of the other one")
+    train.put_labeled(IDS[:1], version=1)
+    train.clear(None)
+    val.expect_labeled(IDS)
 
 
 #: Partitions of which none has rows yet, as of a run with one for each environment.
