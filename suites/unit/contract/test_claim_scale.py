@@ -98,6 +98,21 @@ def test_rows_that_a_claim_passed_over_are_claimed_once_they_are_ready(
     expect_equal(part.consumed("train"), True, "status once all rows are claimed")
 
 
+@requirement("CLAIM-02", leans_on=("REG-07", "STAT-01"))
+@pytest.mark.parametrize("first", [60, 2000])
+def test_rows_beyond_those_announced_are_claimed_after_others_were(
+    new_partition: Callable[..., PartitionUnderTest], first: int
+) -> None:
+    """Planes that make room for more rows must mark none of these as claimed."""
+    part, ids = new_partition(num_samples=8), [f"r{n}" for n in range(3 * first)]
+    for start in range(0, len(ids), first):
+        some = ids[start : start + first]
+        part.put(some, x=torch.arange(len(some)))
+        claimed = part.claim_all("train", ["x"], 4096)
+        expect_equal(sorted(claimed), sorted(some), f"rows put after {start} others were claimed")
+    expect_equal(part.consumed("train"), True, "status once all rows are claimed")
+
+
 #: Rows of a claim, characters of each row's id, and of its tag: above 8 MiB in one answer.
 LONG = {
     "many_tags": (4096, 0, 2100),

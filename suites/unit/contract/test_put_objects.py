@@ -48,6 +48,7 @@ COLUMNS: dict[str, list[Any]] = {
     "unlike_keys": [[{"role": "a"}, {"role": "b", "tool": 1}], [{"role": "c", "n": None}], []],
     "numbers_as_keys": [{1: "a"}, {151643: -0.25, -1: {0: []}}, [{7: None}]],
     "lists_of_bools": [[True, False], [], [False, True, True]],
+    "long_lists": [[True, False] * 40, [1, True, 0] * 40, [0.0, 1, -0.0] * 40],
     "bools_beside_numbers": [[True, 1, 1.0], [0, False], [0.0]],
     "texts_that_end_in_zero": ["a\x00", "\x00", "b\x00\x00"],
     "texts_that_end_in_space": ["a ", " ", "b\n"],
