@@ -19,6 +19,7 @@ import torch
 from tensordict import TensorDictBase
 
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
+from rlconform.wire.leaves import is_jagged
 
 #: How a run makes its calls: as they are, each in one of some threads, puts of dense columns under
 #: ``torch.inference_mode`` (torch itself does little with jagged ones there), or each while an
@@ -83,4 +84,4 @@ class CallerInMode:
 def has_jagged(batch: TensorDictBase | None) -> bool:
     """Whether a column of the batch is nested."""
     leaves = [] if batch is None else batch.values()
-    return any(isinstance(leaf, torch.Tensor) and leaf.is_nested for leaf in leaves)
+    return any(isinstance(leaf, torch.Tensor) and is_jagged(leaf) for leaf in leaves)

@@ -7,7 +7,7 @@ import torch
 from rlconform.certify.assertions.expect import ContractViolation, expect
 from rlconform.certify.properties.long_run_plan import MOST_WAITS, TASKS
 from rlconform.certify.properties.long_run_rows import ModelledRows
-from rlconform.certify.properties.long_run_waiters import FIELD, TASK, StandingClaims
+from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING, StandingClaims
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.certify.threads import BackgroundCall
 
@@ -34,7 +34,7 @@ class ModelledClaims(ModelledRows):
         if self._standing is None:
             return
         ids, claimed = self._standing.finish(self._put_awaited)
-        self._model.claim(TASK, claimed)
+        self._model.claim(WAITING, claimed)
         with self._plan.judged_as("claims") as judged:
             due = f"claims that waited to have the rows {ids}, each once"
             expect(not judged or sorted(claimed) == sorted(ids), due, str(claimed))
@@ -47,8 +47,8 @@ class ModelledClaims(ModelledRows):
             return
 
     def _put_awaited(self, ids: list[str]) -> None:
-        self._part.put_batch(ids, batch_of({FIELD: torch.arange(len(ids))}, len(ids)))
-        self._model.put(ids, [FIELD], 0)
+        self._part.put_batch(ids, batch_of({AWAITED: torch.arange(len(ids))}, len(ids)))
+        self._model.put(ids, [AWAITED], 0)
 
     def _claimable_fields(self) -> list[str]:
         """Draw fields that were declared or that a row has: a plane may refuse a claim by others.

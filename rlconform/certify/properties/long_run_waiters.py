@@ -15,9 +15,10 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 
 #: The field and the task of claims that wait; no other call of a run uses them.
-FIELD, TASK = "awaited", "waiting"
-#: Seconds after which the claims would time out, and after which a run ends them.
-TIMEOUT_S, STAND_S = 10.0, 3.0
+AWAITED, WAITING = "awaited", "waiting"
+#: Seconds after which a run ends the claims, and after which they would time out: long enough that
+#: no claim times out on a busy machine.
+STAND_S, TIMEOUT_S = 3.0, 30.0
 #: Rows of a claim.
 ROWS = 2
 
@@ -30,7 +31,7 @@ class StandingClaims:
         self._ends_at = time.monotonic() + STAND_S
         self._claims = [
             BackgroundCall(
-                lambda: part.claim(TASK, [FIELD], ROWS, blocking=True, timeout_s=TIMEOUT_S),
+                lambda: part.claim(WAITING, [AWAITED], ROWS, blocking=True, timeout_s=TIMEOUT_S),
                 "a claim that waits",
             )
             for _ in range(count)

@@ -106,7 +106,7 @@ class PropertyRunner:
     ) -> None:
         self.timeouts = timeouts
         self.refuses_objects = refuses_objects  # as the target declares
-        self.search_s = min(SEARCH_S, timeouts.check / 3)
+        self.search_s = min(SEARCH_S, timeouts.check / 3)  # for the examples of a slow plane
         self.plane_s = PLANE_S  # of the plane's calls, after which no further example begins
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and no example failed

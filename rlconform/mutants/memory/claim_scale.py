@@ -148,3 +148,20 @@ def ClaimForgetsRowsPassedOver(claim: MethodCall) -> Claimed:
         ]
         mark(partition, incomplete[:-PASSED_OVER], claim.task)
     return claimed
+
+
+#: Rows for which a plane has room at first.
+FIRST_ROOM = 2048
+
+
+@put_mutant("CLAIM-02", evidence="others were claimed", may_fail="STAT-01 CLAIM-04")
+def RoomIsMadeOfOldClaims(put: MethodCall) -> None:
+    """Doubles its room by repeating the marks of claims, so that new rows count as claimed."""
+    partition = partition_of(put)
+    before = list(partition._rows.values())
+    put()
+    if len(before) <= FIRST_ROOM < partition.size:
+        new = list(partition._rows.values())[FIRST_ROOM:]
+        for row, old in zip(new, before, strict=False):
+            for task in old.claimed_by:
+                mark(partition, [row], task)

@@ -95,3 +95,18 @@ def TensorsInObjectsSentByAddress(put: MethodCall) -> None:
         return _rebuilt(row, once)
 
     put(fields=with_objects(put.fields, lambda rows: [sent(row) for row in rows]))
+
+
+#: Elements of a list from which it is packed.
+PACKED = 64
+
+
+@put_mutant("PUT-21", evidence="row 0 of 'log'")
+def PutLongListsPackedAsIntegers(put: MethodCall) -> None:
+    """Packs long lists of what is an int for ``isinstance``, so that bools become 0 and 1."""
+
+    def packed(value: Any) -> Any:
+        whole = isinstance(value, list) and all(isinstance(each, int) for each in value)
+        return [int(each) for each in value] if whole and len(value) >= PACKED else value
+
+    put(fields=with_objects(put.fields, lambda rows: [packed(row) for row in rows]))

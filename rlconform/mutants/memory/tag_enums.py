@@ -85,3 +85,21 @@ class TagEnumCodesOutliveTheirList(KnowsEnums):
         for key in list(self._codes):
             if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
                 del self._codes[key]
+
+
+@memory_mutant("TAG-01", evidence="a value that the enum lacks")
+class TagEnumsEndInOthers(KnowsEnums):
+    """Encodes a text that an enum lacks as -1, which is the place of its last value."""
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        enums = self.enums.get(partition_id, {}) if isinstance(tags, list) else {}
+        for name, values in enums.items():
+            tags = [
+                {**row, name: values[-1]}
+                if isinstance(row.get(name), str) and row[name] not in values
+                else row
+                for row in tags or []
+            ]
+        return super().put_samples(sample_ids, partition_id, fields, tags)

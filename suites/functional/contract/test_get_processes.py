@@ -109,7 +109,7 @@ OTHER_PUTS, OTHER_ROWS = 300, 16
 @requirement("GET-10", leans_on=("GET-06",))
 @each_pair
 @pytest.mark.parametrize("how", ["overwritten", "cleared"])
-def test_a_process_that_rests_sees_what_another_did_around_very_many_puts(
+def test_an_idle_process_sees_what_another_did_around_very_many_puts(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], how: str
 ) -> None:
     """Planes that tell readers which rows have changed must say so where the list was too long."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.certify.assertions.expect import ContractViolation, expect_equal
+from rlconform.certify.assertions.expect import ContractViolation, expect_equal, leaning_on
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -67,3 +67,25 @@ def test_values_of_an_enum_that_is_registered_again_in_another_order_come_back(
     part.put_labeled(list(new), tags=list(new.values()))
     got = tags_by_id(part.claim("train", batch_size=len(old | new)))
     expect_equal(got, old | new, "tags after the enum was registered in another order")
+
+
+@requirement("TAG-01")
+@pytest.mark.parametrize("value", ["tool_error", "ABORT", "", "0", "-1", 0, None, True])
+def test_a_value_that_the_enum_lacks_comes_back_or_is_refused(
+    part: PartitionUnderTest, value: object
+) -> None:
+    part.register(enums=ENUMS)
+    tags = [{"finish_reason": each} for each in ("stop", value, "abort")]
+    try:
+        part.put_labeled(IDS, tags=tags)
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may hold callers to the values that they named
+        with leaning_on("PUT-16"):
+            part.expect_absent(IDS)
+        return
+    got = tags_by_id(part.claim("train"))
+    shown = {one: {name: repr(each) for name, each in row.items()} for one, row in got.items()}
+    due = {one: {"finish_reason": repr(row["finish_reason"])}
+           for one, row in zip(IDS, tags, strict=True)}  # fmt: skip
+    expect_equal(shown, due, "tags, one of them with a value that the enum lacks")

@@ -23,7 +23,7 @@ from rlconform.certify.properties.long_run import (
 )
 from rlconform.certify.properties.long_run_caller import THREADS, CallerInMode, Mode
 from rlconform.certify.properties.long_run_plan import LONG_RUNS
-from rlconform.certify.properties.long_run_waiters import FIELD, TASK, StandingClaims
+from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING, StandingClaims
 from rlconform.certify.properties.near_columns import LONG, NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
 from rlconform.certify.properties.near_values import KINDS, FieldKind, NearRows
@@ -192,7 +192,7 @@ def test_jagged_columns_are_never_put_in_inference_mode() -> None:
 def test_claims_that_stand_get_the_rows_put_for_them() -> None:
     with closing(MEMORY.open(MEMORY.config, True)) as client:
         part = PartitionUnderTest(client, "p", MEMORY.timeouts)
-        part.register([FIELD], [TASK])
+        part.register([AWAITED], [WAITING])
         standing = StandingClaims(part, 5)
         ids, claimed = standing.finish(lambda ids: part.put(ids, awaited=torch.arange(10)) and None)
     assert len(ids) == 10

@@ -18,7 +18,7 @@ from rlconform.contract import DataPlaneClient
 from rlconform.wire import stack_or_nest
 
 #: Attached processes; the owner writes too.
-CROWD = 7
+ATTACHED = 7
 #: Rows of each process.
 ROWS = 4
 
@@ -42,33 +42,33 @@ def put_rows(part: PartitionUnderTest, ids: Sequence[str]) -> None:
 def test_the_rows_of_many_writers_are_read_claimed_and_cleared(
     part: PartitionUnderTest, actors: Callable[[int], list[DataPlaneClient]]
 ) -> None:
-    crowd = [part, *map(part.via, actors(CROWD))]
-    ids = [f"{part.id}-r{n}" for n in range(ROWS * len(crowd))]
-    own = [ids[n :: len(crowd)] for n in range(len(crowd))]
-    calls = [partial(put_rows, via, some) for via, some in zip(crowd, own, strict=True)]
+    writers = [part, *map(part.via, actors(ATTACHED))]
+    ids = [f"{part.id}-r{n}" for n in range(ROWS * len(writers))]
+    own = [ids[n :: len(writers)] for n in range(len(writers))]
+    calls = [partial(put_rows, via, some) for via, some in zip(writers, own, strict=True)]
     run_concurrently(calls, part.timeouts.check, "writer")
     order = Random(0)
-    for reader in (part, *crowd[1::3]):
+    for reader in (part, *writers[1::3]):
         asked = order.sample(ids, len(ids))
         batch = reader.get(asked, "x", "tokens")
         expect_column(batch, "x", labeled_rows(part.id, asked, "x"))
         expect_column(batch, "tokens", [tokens_of(each) for each in asked])
-    for writer, some in zip(crowd, [*own[1:], own[0]], strict=True):
+    for writer, some in zip(writers, [*own[1:], own[0]], strict=True):
         writer.put(some[::-1], y=stack_or_nest(labeled_rows(part.id, some[::-1], "y")))
-    for reader in crowd[::3]:
+    for reader in writers[::3]:
         asked = order.sample(ids, len(ids))
         expect_column(reader.get(asked, "y"), "y", labeled_rows(part.id, asked, "y"))
-    claimed = [each.claim("train", ["x", "y"], ROWS + n % 2) for n, each in enumerate(crowd)]
-    claimed.append(crowd[-1].claim("train", ["x", "y"], len(ids)))
+    claimed = [each.claim("train", ["x", "y"], ROWS + n % 2) for n, each in enumerate(writers)]
+    claimed.append(writers[-1].claim("train", ["x", "y"], len(ids)))
     got = [each for meta in claimed for each in meta.sample_ids]
     expect_equal(sorted(got), sorted(ids), "rows that the processes claim one after the other")
     notes = [tags_by_id(meta) for meta in claimed if meta.sample_ids]
     due = {each: {"note": each} for each in ids}
     expect_equal({i: t for tags in notes for i, t in tags.items()}, due, "the rows' tags")
-    for each in crowd:
+    for each in writers:
         expect_equal(each.consumed("train"), True, "status once all rows are claimed")
-    crowd[-1].clear(ids[: len(ids) // 2])
-    for reader in crowd[::3]:
+    writers[-1].clear(ids[: len(ids) // 2])
+    for reader in writers[::3]:
         reader.expect_absent(ids[:2], "x")
         kept = order.sample(ids[len(ids) // 2 :], ROWS)
         expect_column(reader.get(kept, "x"), "x", labeled_rows(part.id, kept, "x"))
