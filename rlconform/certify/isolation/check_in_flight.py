@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlconform.certify.isolation import events
@@ -19,31 +20,28 @@ class CheckInFlight:
     check: PlannedCheck
     allowed_s: float  # seconds that it may take
     began: float = field(default_factory=time.monotonic)
-    calls: list[Call] = field(default_factory=list)  # made so far, if their source is known
-    last_call: Call | None = None  # the last one begun
 
     def __post_init__(self) -> None:
         self.deadline = self.began + self.allowed_s
 
     def on_event(self, event: events.Event, start_s: float) -> None:
-        """Record a call that begins; allow up to ``start_s`` seconds more while processes start."""
+        """Allow up to ``start_s`` seconds more while processes start."""
         match event:
-            case events.CallBegan(call):
-                self.last_call = call
-                if call.source:
-                    self.calls.append(call)
-            case events.ExampleBegan():
-                self.calls, self.last_call = [], None
             case events.ProcessesChanging(0.0):
                 self.deadline += start_s
             case events.ProcessesChanging(seconds):
                 self.deadline += min(seconds, start_s) - start_s
 
     def lost(
-        self, outcome: Outcome, evidence: str, stacks: str, options: CertifyOptions
+        self,
+        outcome: Outcome,
+        evidence: str,
+        stacks: str,
+        made: Sequence[Call],
+        options: CertifyOptions,
     ) -> CheckResult:
-        """Return the result of the check, whose process died or hung."""
-        check, calls = self.check, self.calls
+        """Return the result of the check, whose process died or hung; ``made`` are its calls."""
+        check, calls = self.check, [call for call in made if call.source]
         origin = Origin(check.requirement, check.id, options.spec, options.config, options.seed)
         seconds = time.monotonic() - self.began
         # not a check that took too long, whose calls all returned

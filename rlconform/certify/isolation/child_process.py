@@ -7,10 +7,13 @@ import os
 import queue
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from rlconform.certify.isolation.calls_file import read_calls
 from rlconform.certify.isolation.events import Event, ProcessEnded, ProcessStarted
 from rlconform.certify.isolation.workspace import how_it_ended
+from rlconform.certify.reproduce.render import Call
 
 #: Exit status of pytest, see ``pytest.ExitCode``.
 _USAGE_ERROR = 4
@@ -24,8 +27,8 @@ LOG_LOOK_S = 0.5
 class TestProcess:
     """One test process. ``next_event`` waits for its events; ``end`` always ends it."""
 
-    def __init__(self, events: queue.Queue[Event], number: int, log: Path) -> None:
-        self._events, self._number, self._log = events, number, log
+    def __init__(self, events: queue.Queue[Event], number: int, log: Path, calls: Path) -> None:
+        self._events, self._number, self._log, self._calls = events, number, log, calls
         self._pid: int | None = None
         self._code: int | None = None
         self._look_at = 0.0
@@ -70,6 +73,10 @@ class TestProcess:
                 break
             last = size
         return self.tail(since=before)
+
+    def calls(self) -> Sequence[Call]:
+        """Return the calls of the check that runs, or that ran last."""
+        return read_calls(self._calls)
 
     def tail(self, since: int = 0, lines: int = 60) -> str:
         """Return the last lines that the process printed."""

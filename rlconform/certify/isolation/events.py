@@ -3,7 +3,7 @@
     fork server   ProcessStarted ........................................ ProcessEnded
     test process   TargetDescribed · HostsNamed · PlaneOpening · PlaneOpened · HealthNoted
                    ChecksCollected
-                   for each check: CheckBegan · CallBegan ... · CheckEnded
+                   for each check: CheckBegan · ... · CheckEnded; its calls are in a ``CallsFile``
                    PlaneClosing · SessionFinished
 
 ``ShareRunner`` follows the check that runs; ``RunState`` records the rest.
@@ -20,7 +20,6 @@ from typing import Any, dataclass_transform
 
 from pydantic import TypeAdapter
 
-from rlconform.certify.reproduce.render import Call
 from rlconform.certify.results import CheckResult, PlannedCheck
 
 #: Exit status of a test process whose pipe to the runner was closed.
@@ -94,16 +93,6 @@ class CheckBegan(Event):
     """A check begins."""
 
     check: str
-
-
-class CallBegan(Event):
-    """The check makes a client call."""
-
-    call: Call
-
-
-class ExampleBegan(Event):
-    """A Hypothesis property tries its next example; earlier calls are not part of that example."""
 
 
 class ProcessesChanging(Event):
@@ -181,7 +170,7 @@ _ADAPTERS = {kind.__name__: TypeAdapter(kind) for kind in Event.__subclasses__()
 
 def encode(event: Event) -> bytes:
     """Return the event as one line of JSON."""
-    # not by ``asdict``, which copies every value first: there is an event for each call
+    # not by ``asdict``, which copies every value first
     body = {"event": type(event).__name__, **vars(event)}
     return (json.dumps(body, default=vars) + "\n").encode()
 
@@ -207,7 +196,7 @@ class EventPipe:
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
         self._lock = threading.Lock()
-        self._pipe = _identity(fd)
+        self._pipe = identity(fd)
         if fd is not None:
             os.set_inheritable(fd, False)  # the plane's processes must not keep it open
 
@@ -221,7 +210,7 @@ class EventPipe:
         if self._fd is not None:
             data = b"\n" + encode(event)  # what a plane has written is a line of its own
             with self._lock:
-                if _identity(self._fd) != self._pipe:
+                if identity(self._fd) != self._pipe:
                     with suppress(OSError):
                         os.write(2, b"the plane closed the pipe to the runner\n")
                     os._exit(PIPE_CLOSED)
@@ -229,7 +218,7 @@ class EventPipe:
                     data = data[os.write(self._fd, data) :]
 
 
-def _identity(fd: int | None) -> tuple[int, int] | None:
+def identity(fd: int | None) -> tuple[int, int] | None:
     """Return what the descriptor stands for; None if it is closed."""
     try:
         found = os.fstat(-1 if fd is None else fd)

@@ -49,7 +49,9 @@ class ForkServer:
         self._started += 1
         suites = resource_dir("suites")
         log = self._workspace.path / f"test-process-{self._started}.log"
+        calls = self._workspace.path / f"calls-{self._started}.jsonl"
         log.touch()
+        calls.touch()
         job = {
             "number": self._started,
             "log": str(log),
@@ -60,13 +62,14 @@ class ForkServer:
                 *("-p", "no:logging", "-s"),  # what a plane prints goes to the log immediately
                 # Nobody reads pytest's own report; its last collections of garbage find nothing.
                 *("--tb", "native", "-p", "no:unraisableexception"),
+                *("--rlconform-calls-file", str(calls)),
                 *("--import-mode", "importlib", *options),
                 *(str(suites / name) for name in files),
             ],
         }
         self._process.stdin.write((json.dumps(job) + "\n").encode())
         self._process.stdin.flush()
-        return TestProcess(self._events, self._started, log)
+        return TestProcess(self._events, self._started, log, calls)
 
     def _open(self) -> subprocess.Popen[bytes]:
         reading, writing = os.pipe()

@@ -166,12 +166,7 @@ class ShareRunner:
         """Return how many seconds the next event may take after ``last`` (None: at the start)."""
         timeouts = self._state.timeouts
         match last:
-            case (
-                events.CheckBegan()
-                | events.CallBegan()
-                | events.ExampleBegan()
-                | events.ProcessesChanging()
-            ) if self._in_flight is not None:
+            case events.CheckBegan() | events.ProcessesChanging() if self._in_flight is not None:
                 return max(0.0, self._in_flight.deadline - time.monotonic())
             case events.PlaneOpened():
                 return 4 * timeouts.operation  # a round trip, a look at methods and types
@@ -210,14 +205,14 @@ class ShareRunner:
         if in_flight is None or event.check != in_flight.check.id:
             return False
         self._state.note_hang(event)
-        self._record_loss(in_flight, Outcome.TIMEOUT, event.text, process.stacks())
+        self._record_loss(in_flight, Outcome.TIMEOUT, event.text, process.stacks(), process)
         return True
 
     def _on_hang(self, process: TestProcess, last: Event | None) -> None:
         stacks, what = process.stacks(), type(last).__name__
         if self._in_flight is not None:
             evidence = f"the check did not end within {self._in_flight.allowed_s:g} s"
-            self._record_loss(self._in_flight, Outcome.TIMEOUT, evidence, stacks)
+            self._record_loss(self._in_flight, Outcome.TIMEOUT, evidence, stacks, process)
             return
         match last:
             case events.PlaneOpened():
@@ -232,10 +227,10 @@ class ShareRunner:
     def _on_death(self, process: TestProcess, last: Event | None) -> None:
         how, tail = process.how_it_ended(), process.tail()
         if self._in_flight is not None:
-            call = self._in_flight.last_call
-            during = f"; the last call begun was {call.describe()}" if call else ""
+            calls = process.calls()
+            during = f"; the last call begun was {calls[-1].describe()}" if calls else ""
             evidence = f"the process that used the plane {how}{during}"
-            self._record_loss(self._in_flight, Outcome.CRASH, evidence, tail)
+            self._record_loss(self._in_flight, Outcome.CRASH, evidence, tail, process)
             return
         match last:
             case events.PlaneOpened():
@@ -253,10 +248,15 @@ class ShareRunner:
         self._note("the plane can't do the simplest round trip: its process was lost")
 
     def _record_loss(
-        self, in_flight: CheckInFlight, outcome: Outcome, evidence: str, stacks: str
+        self,
+        in_flight: CheckInFlight,
+        outcome: Outcome,
+        evidence: str,
+        stacks: str,
+        process: TestProcess,
     ) -> None:
         self._results += 1
-        lost = in_flight.lost(outcome, evidence, stacks, self._options)
+        lost = in_flight.lost(outcome, evidence, stacks, process.calls(), self._options)
         self._state.on_event(events.CheckEnded(lost))
 
     def _start_failed(self, message: str, detail: str, plain: bool = False) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Files and folders whose checks share what the first of them made: they stay in one process.
-_TOGETHER = ("/test_par.py", "/test_par_processes.py", "/interplay/", "/test_long_runs.py")
+#: Files and folders whose checks stay in one process, as they share what the first of them made or
+#: take long. The number says about how many other checks take the time of one of them.
+_TOGETHER = {
+    "/test_claim_long_waits.py": 40,
+    "/test_par.py": 2,
+    "/test_par_processes.py": 2,
+    "/interplay/": 3,
+    "/test_long_runs.py": 30,
+}
 
 
 @dataclass(frozen=True)
@@ -26,25 +34,39 @@ class Share:
         return cls(number, count)
 
     def of(self, ids: Sequence[str]) -> frozenset[str]:
-        """Return this share of the checks' ids: every ``count``-th of those that share nothing.
+        """Return this share of the checks' ids.
 
-        Checks next to each other take about the same time, so the shares do too. Every process
-        collects the same ids in the same order, and so they agree on the shares.
+        Checks that stay together are dealt out first, the longest to the share with the least to
+        do. The others are dealt out in turn, as checks next to each other take about the same time;
+        a share with less room gets fewer of each file. Every process collects the same ids in the
+        same order, and so they agree on the shares.
         """
         groups: dict[str, list[str]] = {}
+        weights: Counter[str] = Counter()
+        alone: list[str] = []
         for each in ids:
-            groups.setdefault(_group(each), []).append(each)
-        return frozenset(
-            each
-            for place, group in enumerate(groups.values())
-            if place % self.count == self.number
-            for each in group
-        )
+            name, weight = _group(each)
+            (groups.setdefault(name, []) if name else alone).append(each)
+            weights[name] += weight
+        room = [sum(weights.values()) / self.count] * self.count
+        share: set[str] = set()
+        for name in sorted(groups, key=lambda group: -weights[group]):
+            most = room.index(max(room))
+            room[most] -= weights[name]
+            share.update(groups[name] if most == self.number else ())
+        dealt = [0] * self.count
+        for each in alone:
+            fill = [(n + 1) / max(most, 1) for n, most in zip(dealt, room, strict=True)]
+            least = fill.index(min(fill))
+            dealt[least] += 1
+            share.update({each} if least == self.number else ())
+        return frozenset(share)
 
 
-def _group(check_id: str) -> str:
-    """Return the name of the checks that stay with this one, or its own id."""
+def _group(check_id: str) -> tuple[str, int]:
+    """Return the name of the checks that stay with this one, "" if none do, and its weight."""
     file = check_id.partition("::")[0]
-    if any(part in f"/{file}" for part in _TOGETHER):
-        return f"{file} {'scattered' * ('scattered' in check_id)}"
-    return check_id
+    for part, weight in _TOGETHER.items():
+        if part in f"/{file}":
+            return f"{file} {'scattered' * ('scattered' in check_id)}", weight
+    return "", 1

@@ -50,6 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rlconform-events-fd", type=int, default=None, help="pipe of the certify runner"
     )
     group.addoption(
+        "--rlconform-calls-file", default=None, help="where a check's calls are written as it runs"
+    )
+    group.addoption(
         "--rlconform-no-health",
         dest="rlconform_health",
         action="store_false",

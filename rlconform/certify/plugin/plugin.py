@@ -24,6 +24,7 @@ from rlconform.certify.adapter_source import adapter_of
 from rlconform.certify.assertions.expect import ContractViolation, FewerExamples, ShouldViolation
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.actor_pool import ActorsLateWarning
+from rlconform.certify.isolation.calls_file import CallsFile
 from rlconform.certify.isolation.events import EventPipe
 from rlconform.certify.isolation.hang_tally import HungCalls
 from rlconform.certify.isolation.shares import Share
@@ -82,6 +83,7 @@ class CertifyPlugin:
         self.pipe = pipe
         self.enough = EnoughShown(config)
         self._pytest, self._option = config, config.getoption
+        self._calls = CallsFile(config.getoption("--rlconform-calls-file"))
         only = config.getoption("--rlconform-only")
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
         asked: str = config.getoption("--rlconform-requirements")
@@ -222,6 +224,7 @@ class CertifyPlugin:
         if self.enough.passes_over(item):
             return (yield)
         self._in_flight = check_id(item)
+        self._calls.restart()
         self.pipe.send(events.CheckBegan(self._in_flight))
         started = time.monotonic()
         done = yield
@@ -255,7 +258,7 @@ class CertifyPlugin:
     def new_recording(self) -> Recording:
         """Return a recording whose calls the runner receives and the watchdog watches."""
         recording = Recording(
-            lambda call: self.pipe.send(events.CallBegan(call) if call else events.ExampleBegan()),
+            lambda call: self._calls.write(call) if call else self._calls.restart(),
             self._hangs.given_up,
             interruptible=not self.pipe.watched,
             writes_source=self._option("rlconform_scripts"),

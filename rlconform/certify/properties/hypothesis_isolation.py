@@ -1,4 +1,4 @@
-"""Undo what Hypothesis does to its process: random seeds, and files in the user's folder."""
+"""Undo what Hypothesis does to its process, and what the process does to Hypothesis's examples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.internal.conjecture import providers
 
 
 def fresh_entropy() -> None:
@@ -19,6 +20,23 @@ def fresh_entropy() -> None:
     """
     random.seed()
     np.random.seed()
+
+
+@contextmanager
+def no_constants_of_modules() -> Iterator[None]:
+    """Let Hypothesis draw no literals that it finds in the source of imported modules.
+
+    It looks for them in all modules that are not installed, in rlconform's own if a checkout is
+    certified. The examples of a seed would depend on that, and the search takes a second of each
+    process.
+    """
+    usual = providers._get_local_constants
+    none = providers._local_constants
+    providers._get_local_constants = lambda: none
+    try:
+        yield
+    finally:
+        providers._get_local_constants = usual
 
 
 @contextmanager

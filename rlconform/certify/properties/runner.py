@@ -33,6 +33,7 @@ from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, chec
 from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.properties.hypothesis_isolation import (
     fresh_entropy,
+    no_constants_of_modules,
     temporary_hypothesis_home,
 )
 from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
@@ -201,7 +202,7 @@ class PropertyRunner:
         """Run the examples of ``search``; raise ``FailedExample`` if the plane failed on one."""
         how = REPEATS
         try:
-            with temporary_hypothesis_home():
+            with temporary_hypothesis_home(), no_constants_of_modules():
                 search()
         except OutOfTime:
             self.cut_short = self.failure is None

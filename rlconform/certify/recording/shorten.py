@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase
 
 
 def shorten(text: str, limit: int = 200) -> str:
@@ -22,9 +23,15 @@ def brief(value: Any) -> str:
         with torch._C.DisableTorchFunctionSubclass():  # else a nested tensor takes torch 60 us
             kind = "jagged" if value.is_nested else "x".join(map(str, value.shape)) or "scalar"
             return f"{str(value.dtype).removeprefix('torch.')}[{kind}]"
+    if isinstance(value, NonTensorStack) and len(value) > 4:
+        return f"{len(value)} objects"
     if isinstance(value, TensorDictBase):
         columns = ", ".join(f"{key}: {brief(value.get(key))}" for key in sorted(value.keys()))
         return f"{{{columns}}} x {tuple(value.batch_size)}"
+    if isinstance(value, NonTensorData):
+        return f"NonTensorData({brief(value.data)})"
+    if isinstance(value, np.ndarray) and value.size > 4:  # numpy takes long to format one
+        return f"numpy {value.dtype}[{'x'.join(map(str, value.shape))}]"
     if isinstance(value, list | tuple) and len(value) > 4:
         head = ", ".join(brief(item) for item in itertools.islice(value, 3))
         return f"[{head}, ... {len(value)} in all]"

@@ -25,7 +25,7 @@ def test_a_large_log_is_shortened_to_its_end(
     with log.open("ab") as printed:
         printed.write((b"x" * 1000 + b"\n") * 2000 + b"the last line\n")
         printed.flush()
-        process = child_process.TestProcess(events, 1, log)
+        process = child_process.TestProcess(events, 1, log, log)
         events.put(PlaneOpening())
         assert process.next_event(0.0) == PlaneOpening()
         assert log.stat().st_size < 1 << 17
@@ -46,4 +46,4 @@ def test_a_tail_reads_the_end_of_a_large_log_alone(
         printed.truncate(1 << 40)  # sparse; reading it all would not end
         printed.seek(0, 2)
         printed.write(b"\nthe last line\n")
-    assert child_process.TestProcess(events, 1, log).tail().splitlines()[-1] == "the last line"
+    assert child_process.TestProcess(events, 1, log, log).tail().splitlines()[-1] == "the last line"

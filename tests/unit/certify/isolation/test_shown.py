@@ -90,7 +90,7 @@ class _Told(child_process.TestProcess):
         waiting: queue.Queue[Event] = queue.Queue()
         for event in (*told, ProcessEnded(1, 1)):
             waiting.put(event)
-        super().__init__(waiting, 1, log)
+        super().__init__(waiting, 1, log, log)
 
 
 class _TellingServer(ForkServer):
@@ -233,7 +233,7 @@ def test_a_defect_of_the_suite_before_the_kill_is_told() -> None:
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_lost_check_has_a_script_unless_nobody_reads_it(scripts: bool) -> None:
-    lost = CheckInFlight(CHECKS[0], 1.0).lost(*CRASH, "", CertifyOptions("m", scripts=scripts))
+    lost = CheckInFlight(CHECKS[0], 1.0).lost(*CRASH, "", [], CertifyOptions("m", scripts=scripts))
     assert bool(lost.reproducer) is scripts
 
 

@@ -1,0 +1,76 @@
+"""The calls of a check outlive its process, as far as they were written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rlconform.certify.isolation.calls_file import CallsFile, read_calls
+from rlconform.certify.reproduce.render import Call
+
+PUT = Call("client", "client.put_samples()", "r0 = attempt(client.put_samples())", number=0)
+GET = Call("client", "client.get_samples()", "", ("another",), 1, (0,), 0.25, True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "calls.jsonl"
+
+
+def test_calls_are_read_in_the_order_in_which_they_were_made(path: Path) -> None:
+    calls = CallsFile(str(path))
+    calls.write(PUT)
+    calls.write(GET)
+    first, second = read_calls(path)
+    assert (first.text, first.source) == (PUT.text, PUT.source)
+    assert second.describe() == GET.describe()
+    assert (second.at, second.after_reopen) == (GET.at, GET.after_reopen)
+
+
+def test_a_new_check_has_only_its_own_calls(path: Path) -> None:
+    calls = CallsFile(str(path))
+    calls.write(PUT)
+    calls.restart()
+    assert list(read_calls(path)) == []
+    calls.write(GET)
+    assert [call.text for call in read_calls(path)] == [GET.text]
+
+
+def test_a_line_that_was_cut_short_is_no_call(path: Path) -> None:
+    calls = CallsFile(str(path))
+    calls.write(PUT)
+    with path.open("ab") as file:
+        file.write(b'{"who": "client", "te')
+    assert [call.text for call in read_calls(path)] == [PUT.text]
+
+
+def test_a_file_of_the_plane_under_the_same_number_is_left_alone(path: Path) -> None:
+    calls = CallsFile(str(path))
+    calls.write(PUT)
+    opened = os.stat(path).st_ino
+    (mine,) = (int(fd) for fd in os.listdir("/proc/self/fd") if _inode(fd) == opened)
+    other = path.with_name("other")
+    file = os.open(other, os.O_RDWR | os.O_CREAT)
+    os.dup2(file, mine)
+    calls.write(GET)
+    calls.restart()
+    assert other.read_bytes() == b""
+    assert [call.text for call in read_calls(path)] == [PUT.text]
+    os.close(mine)
+    os.close(file)
+
+
+def test_without_a_path_nothing_is_written(tmp_path: Path) -> None:
+    calls = CallsFile(None)
+    calls.write(PUT)
+    calls.restart()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _inode(fd: str) -> int:
+    try:
+        return os.fstat(int(fd)).st_ino
+    except OSError:
+        return -1
