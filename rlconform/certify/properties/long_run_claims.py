@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlconform.certify.assertions.expect import ContractViolation, expect
-from rlconform.certify.properties.long_run_plan import MOST_WAITS, TASKS
+from rlconform.certify.properties.long_run_plan import MOST_WAITS
 from rlconform.certify.properties.long_run_rows import ModelledRows
 from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING, StandingClaims
 from rlconform.certify.scenarios.partition import batch_of
@@ -61,7 +61,7 @@ class ModelledClaims(ModelledRows):
 
     def claim(self) -> None:
         """Claim some of the rows that are ready; block for rows that are ready now and then."""
-        rng, task = self._plan.rng, self._plan.rng.choice(TASKS)
+        rng, task = self._plan.rng, self._plan.rng.choice(self._plan.tasks)
         names = self._claimable_fields()[:2]
         ready = self._model.ready(task, names)
         size = min(max(1, len(ready)), rng.choice((1, 2, 3, 8, 50, 2000)))
@@ -80,7 +80,11 @@ class ModelledClaims(ModelledRows):
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        task, names, new = self._plan.rng.choice(TASKS), [*self._kinds][:2], self._plan.new_id()
+        task, names, new = (
+            self._plan.rng.choice(self._plan.tasks),
+            [*self._kinds][:2],
+            self._plan.new_id(),
+        )
         size = len(self._model.ready(task, names)) + 1
         if new in self._model.rows:
             return
@@ -101,7 +105,7 @@ class ModelledClaims(ModelledRows):
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        task, names = self._plan.rng.choice(TASKS), self._claimable_fields()[:1]
+        task, names = self._plan.rng.choice(self._plan.tasks), self._claimable_fields()[:1]
         size = len(self._model.ready(task, names)) + 1
         try:
             meta = self._part.claim(task, names, size, blocking=True, timeout_s=SHORT_WAIT_S)
@@ -112,7 +116,7 @@ class ModelledClaims(ModelledRows):
 
     def drain(self) -> None:
         """Claim all ready rows for one task, and compare the status."""
-        self._drain(self._plan.rng.choice(TASKS))
+        self._drain(self._plan.rng.choice(self._plan.tasks))
         self.status()
 
     def _drain(self, task: str) -> None:
@@ -124,7 +128,7 @@ class ModelledClaims(ModelledRows):
 
     def status(self) -> None:
         """Compare the status of one task or two."""
-        tasks = self._plan.rng.sample(TASKS, self._plan.rng.choice((1, 1, 2)))
+        tasks = self._plan.rng.sample(self._plan.tasks, self._plan.rng.choice((1, 1, 2)))
         due = self._model.consumed(tasks)
         if due is None:
             return

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties.long_run_claims import ModelledClaims
-from rlconform.certify.properties.long_run_plan import LOG, TASKS
+from rlconform.certify.properties.long_run_plan import LOG
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta
 
@@ -201,6 +201,6 @@ class LongRunPartition(ModelledClaims):
             if held := [i for i in self._model.rows if self._model.produced(i, [name])]:
                 self._judge_rows(self._part.get(held, name), held, [name])
         if self._plan.judges("claims", "tags", "status"):
-            for task in TASKS:
+            for task in self._plan.tasks:
                 self._drain(task)
                 self.status()

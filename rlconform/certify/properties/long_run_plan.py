@@ -13,6 +13,7 @@ from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
 from rlconform.certify.properties.near_values import KINDS
 from rlconform.certify.properties.runner import PropertyRunner
+from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 from rlconform.contract import Tags
 from rlconform.contract.fields import INPUT_LENGTHS
@@ -28,6 +29,8 @@ NEAR_NAMES = (
     "x_lengths", "x_offsets", "x_values", "x_shape", "x_dtype", "x_mask", "x_0", "x_1", "x0",
     "lengths", "offsets", "values", "data", "index", "keys", "ids", "tags", "fields", "version",
 )  # fmt: skip
+#: Share of the runs whose fields, tasks or ids are confusable, and how many beginnings ids have.
+CONFUSABLE_SHARE, STEMS = 0.4, 4
 #: Tensor fields of a run; a few runs have many more, each of them in few puts.
 FIELDS, MANY_FIELDS = 5, 90
 #: Fields of a put or read at most, but for a few.
@@ -94,6 +97,7 @@ class RunPlan:
     Attributes:
         fields: The names of all fields.
         declared: The fields that are registered; a put may bring others.
+        tasks: The tasks that claim.
         mode: How the run makes its calls.
         several_processes: Whether several processes make them.
         standing: How many claims wait all through the run.
@@ -107,6 +111,8 @@ class RunPlan:
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
         more = MANY_FIELDS if rng.random() < 0.15 else 0
         names += [f"y{n}" for n in range(more)]
+        names = self._names(names)
+        self.tasks = self._names(TASKS)
         self.kinds = dict(zip(names, rng.choices(KINDS, k=len(names)), strict=True))
         self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
         self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
@@ -118,8 +124,15 @@ class RunPlan:
         self.standing = 0 if self.several_processes else rng.choice(STANDING)
         self._weights = self._draw_weights()
         self._scale = rng.choice((1, 1, 10, 60))
-        self._stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", rng.choice(ODD_TEXTS)))
+        stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", rng.choice(ODD_KEYS)))
+        self._stems = list(dict.fromkeys(self._names([stem] * STEMS)))
         self._ids = 0
+
+    def _names(self, usual: Sequence[str]) -> list[str]:
+        """Return these names, or now and then as many that a plane may take for one another."""
+        if self.rng.random() > CONFUSABLE_SHARE:
+            return list(usual)
+        return confusable_names(self.rng.choice(list(CONFUSABLE)), len(usual))
 
     def _draw_weights(self) -> dict[str, int]:
         """Draw how often each call is made: a run without some calls finds what these hide."""
@@ -155,9 +168,10 @@ class RunPlan:
     def new_id(self) -> str:
         """Return an id that is new, or now and then one of forty that come again."""
         if self.rng.random() < 0.2:
-            return f"{self._stem}{self.rng.randrange(40)}"
+            return f"{self.rng.choice(self._stems)}{self.rng.randrange(40)}"
         self._ids += 1
-        return f"{self._stem}{self._ids}"
+        number, place = divmod(self._ids, len(self._stems))
+        return f"{self._stems[place]}{number}"
 
     def size(self) -> int:
         """Draw how many rows a put of new rows has; a few runs have a few large puts."""

@@ -21,7 +21,7 @@ from rlconform.certify.assertions.expect import (
     rows_in,
 )
 from rlconform.certify.assertions.jagged import expect_whole_column
-from rlconform.certify.properties.long_run_plan import LOG, TASKS, RunPlan
+from rlconform.certify.properties.long_run_plan import LOG, RunPlan
 from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.scenarios.labeled_rows import jagged
@@ -56,7 +56,7 @@ class ModelledRows:
 
     def _register(self) -> None:
         """Register the partition with the run's declared fields."""
-        self._part.register([*self._plan.declared, AWAITED], [*TASKS, WAITING])
+        self._part.register([*self._plan.declared, AWAITED], [*self._plan.tasks, WAITING])
 
     def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
         """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
