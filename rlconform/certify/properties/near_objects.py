@@ -41,12 +41,15 @@ class NearObjects:
     _tags: list[Any] = field(default_factory=list)
 
     def extended(self, earlier: Sequence[Sequence[Any]]) -> list[Any]:
-        """Return an object for each row: one of its former logs with a turn more, or any object."""
+        """Return an object for each row: a former one with a turn more, or changed, or another."""
         made = self.objects(len(earlier))
         for row, own in enumerate(earlier):
             logs = [value for value in own[-3:] if isinstance(value, list)]
-            if logs and self.rng.random() < 0.5:
+            chance = self.rng.random()
+            if logs and chance < 0.5:
                 made[row] = [*deepcopy(self.rng.choice(logs)), {"role": self._scalar()}]
+            elif own and chance < 0.65:
+                made[row] = self._changed(deepcopy(own[-1]))
         return made
 
     def objects(self, n: int) -> list[Any]:
@@ -146,7 +149,10 @@ def _alike(value: Any) -> list[Any]:
             whole = [int(value)] if math.isfinite(value) else []
             return [str(value), value + 1.0, 0.1 + 0.2, 0.3, *whole]
         case str():
-            return [f"{value} ", value[:-1], f"{value}\x00", value[::-1], value.upper(), [value]]
+            middle = len(value) // 2
+            same_ends = f"{value[:middle]}#{value[middle + 1 :]}"
+            others = [f"{value} ", value[:-1], f"{value}\x00", value[::-1], value.upper(), [value]]
+            return [same_ends, same_ends, *others]
         case None:
             return ["None", "", 0, False, []]
         case _:  # an empty list or dict

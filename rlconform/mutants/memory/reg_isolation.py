@@ -233,3 +233,26 @@ def ClearOfNoneByPattern(clear: MethodCall) -> None:
         for name in list(partitions_of(clear.plane)):
             if pattern.fullmatch(name):
                 clear(partition_id=name)
+
+
+#: Partitions whose claims a controller keeps at a time.
+_HANDLES = 64
+
+
+@claim_meta_mutant("REG-04", evidence="claimed again in partition 0")
+def ClaimsOfOtherPartitionsForgotten(claim: MethodCall) -> KVBatchMeta:
+    """Keeps what tasks have claimed of the 64 partitions that claimed last.
+
+    Stores that find the rows of a partition again, and not their claims, do so.
+    """
+    claim.notes.pop(claim.partition_id, None)
+    claim.notes[claim.partition_id] = True
+    if len(claim.notes) > _HANDLES:
+        forgotten = next(iter(claim.notes))
+        del claim.notes[forgotten]
+        partition = held(claim.plane, forgotten)
+        rows = [row for row in partition._rows.values() if row.fields]
+        for task in list(partition._claimed):
+            give_back(partition, [row for row in rows if task in row.claimed_by], task)
+    meta: KVBatchMeta = claim()
+    return meta

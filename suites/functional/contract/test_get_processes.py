@@ -84,17 +84,20 @@ def test_claimed_rows_are_read_by_another_process(part: PartitionUnderTest, acto
 def test_a_process_that_has_looked_sees_what_another_overwrites(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
 ) -> None:
+    """Planes that keep what a process has read may tell new rows by their length or their ends."""
     looker, changer = looker_and_changer(part, actors, pair)
     objects = target.declares("objects")
     for version in range(3):
         # the lengths change places: their sum says nothing
         rows = [torch.arange((n + version) % 3 + 1) + 10 * version for n, _ in enumerate(IDS)]
-        logs = [[{"content": f"{i} v{version}"}] for i in IDS]
+        logs = [[{"content": f"{'a' * 500}{i} v{version}{'z' * 500}"}] for i in IDS]
+        wide = torch.zeros(len(IDS), 5000)
+        wide[:, 2500] = version
         changer.put_labeled(IDS, "x", version=version)
-        changer.put(IDS, y=stack_or_nest(rows))
+        changer.put(IDS, y=stack_or_nest(rows), z=wide)
         looker.expect_labeled(IDS, "x", version=version)
         looker.expect_labeled(IDS[:1], "x", version=version)
-        looker.expect_rows(IDS, y=rows)
+        looker.expect_rows(IDS, y=rows, z=list(wide))
         if objects:
             changer.put(IDS, log=logs)
             expect_objects(looker.get(IDS, "log"), "log", logs)

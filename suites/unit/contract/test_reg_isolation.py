@@ -199,3 +199,28 @@ def test_many_partitions_may_wait_for_their_first_rows(
         expect(part.consumed("train"), f"partition {number} of {WAITING} consumed", "False")
     for part in parts[:: WAITING // 10]:
         part.expect_labeled(IDS[:2])
+
+
+#: Partitions that are used in turn; planes may keep the state of the latest 64, 100 or 256 only.
+IN_TURN = 300
+
+
+@requirement("REG-04", leans_on=("CLAIM-02", "STAT-01", "TAG-01"))
+def test_partitions_that_are_used_in_turn_keep_what_was_put_and_claimed(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """Planes that keep the state of the latest partitions must find that of the others again."""
+    parts: list[PartitionUnderTest] = []
+    for number in range(IN_TURN):
+        part = new_partition(num_samples=2)
+        part.put_labeled(IDS[:2], tags=[{"partition": number}] * 2)
+        expect_ids(part.claim("train"), IDS[:2], f"rows of partition {number} of {IN_TURN}")
+        parts.append(part)
+    for number in parts[0].rounds(IN_TURN):
+        part, what = parts[number], f"partition {number} after {IN_TURN - 1} others"
+        claimed = part.claim("train", batch_size=2).sample_ids
+        expect_equal(claimed, [], f"rows claimed again in {what}")
+        expect(part.consumed("train"), f"{what} consumed", "False")
+        due = {i: {"partition": number} for i in IDS[:2]}
+        expect_equal(tags_by_id(part.claim("prev_lp")), due, f"rows and tags of {what}")
+        part.expect_labeled(IDS[:2])
