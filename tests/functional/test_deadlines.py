@@ -19,7 +19,8 @@ from rlconform.certify.isolation.actor_pool import ActorPool, ActorsLate, Actors
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import RemoteClient, remote_actor
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.scenarios.consumers import KitWasLate, expect_woken, start_blocking_claim
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rlconform.certify.interplay.scenario import GUEST
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import DataPlaneClient, Timeouts
 

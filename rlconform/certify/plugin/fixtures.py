@@ -31,7 +31,8 @@ from rlconform.certify.plugin.check_result import (
     scattering_policy,
 )
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.recorder import TRANSPORT_S, Recording, RecordingClient
+from rlconform.certify.recording.recorder import TRANSPORT_S, Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall

@@ -14,7 +14,8 @@ from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
 from rlconform.certify.plugin.unwritten import NEEDED, message, unwritten_methods
 from rlconform.certify.recording.base_exceptions import only_exceptions
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall

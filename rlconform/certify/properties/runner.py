@@ -38,7 +38,7 @@ from rlconform.certify.properties.hypothesis_isolation import (
 )
 from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
 from rlconform.certify.properties.strategies import FIELDS, OBJECTS
-from rlconform.certify.recording.recorder import RecordingClient
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts

@@ -15,7 +15,8 @@ from rlconform.certify.interplay.processes import Processes
 from rlconform.certify.interplay.scenario import GUEST
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 
 #: The first check runs the scenarios of all.
 PATIENCE_S = 300.0

@@ -17,7 +17,8 @@ from rlconform.certify.isolation.scattering_client import (
     kind_of,
     policy_of,
 )
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 
 NAMES = ("client", "actor1", "actor2")
 

@@ -28,7 +28,8 @@ from rlconform.certify.properties.near_columns import LONG, NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
 from rlconform.certify.properties.near_values import KINDS, FieldKind, NearRows
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Target
 from rlconform.mutants.registry import all_mutants

@@ -23,7 +23,8 @@ from rlconform.certify.properties.runner import (
 )
 from rlconform.certify.properties.state_machine import run_sequences
 from rlconform.certify.recording import busy_time
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
 

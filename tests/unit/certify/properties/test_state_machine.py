@@ -14,7 +14,8 @@ from rlconform.certify.properties import runner as runner_module
 from rlconform.certify.properties.requirement_sequences import PROFILES
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
 from rlconform.certify.properties.state_machine import run_sequences
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.contract import KVBatchMeta, Timeouts, load_requirements
 from rlconform.mutants.memory.helpers import give_back, partitions_of
 

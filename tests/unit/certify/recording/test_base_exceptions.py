@@ -12,7 +12,8 @@ from rlconform.certify.assertions.expect import ContractViolation, expect_reject
 from rlconform.certify.isolation.client_actor import answer_of
 from rlconform.certify.isolation.remote_client import rebuilt_error
 from rlconform.certify.recording.base_exceptions import is_exception
-from rlconform.certify.recording.recorder import MethodGivenUp, Recording, RecordingClient
+from rlconform.certify.recording.recorder import MethodGivenUp, Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Target

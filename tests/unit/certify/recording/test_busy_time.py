@@ -8,7 +8,8 @@ import pytest
 
 from rlconform.certify.isolation.remote_client import RemoteClient
 from rlconform.certify.recording.busy_time import BusyTime, merged_seconds
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.contract import Timeouts
 
 PAUSE_S = 0.02

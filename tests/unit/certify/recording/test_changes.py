@@ -9,7 +9,8 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.recording.recorder import MAX_CALLS, Recording, RecordingClient
+from rlconform.certify.recording.recorder import MAX_CALLS, Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.contract import KVBatchMeta
 
 

@@ -16,9 +16,9 @@ from rlconform.certify.recording.recorder import (
     CheckIsOver,
     MethodGivenUp,
     Recording,
-    RecordingClient,
     call_kind,
 )
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.recording.shorten import brief, shorten
 from rlconform.certify.reproduce.render import Call
 from rlconform.certify.target import open_target

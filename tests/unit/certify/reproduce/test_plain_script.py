@@ -19,7 +19,8 @@ from tensordict import TensorDict
 
 from rlconform._resources import resource_dir
 from rlconform.certify.assertions.expect import ContractViolation, expect_rejection
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.reproduce import plain
 from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.reproduce.plain_script import plain_script

@@ -28,7 +28,8 @@ from rlconform.certify.assertions.expect import (
     expect_objects,
     expect_rejection,
 )
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.reproduce.render import (
     MAX_LINES,
