@@ -15,7 +15,6 @@ import traceback
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,27 +26,25 @@ from rlconform.certify.isolation.actor_pool import ActorsLateWarning
 from rlconform.certify.isolation.calls_file import CallsFile
 from rlconform.certify.isolation.events import EventPipe
 from rlconform.certify.isolation.hang_tally import HungCalls
-from rlconform.certify.isolation.shares import Share
 from rlconform.certify.plugin.call_watchdog import Watchdog, allowance
+from rlconform.certify.plugin.check_plan import CheckPlan
 from rlconform.certify.plugin.check_result import (
     RECORDING,
     CleanUpFailed,
     check_id,
     describe,
     ends_plane,
-    planned_check,
     result_of,
     turn_of,
 )
 from rlconform.certify.plugin.enough_shown import EnoughShown
-from rlconform.certify.plugin.order import ordered
 from rlconform.certify.plugin.own_pytest import OwnPytest
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
 from rlconform.certify.plugin.session_options import session_of
 from rlconform.certify.recording.changes import Change
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.shorten import error_text
-from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
+from rlconform.certify.results import BROKEN, CheckResult, Outcome
 from rlconform.contract import ConfigError, load_requirements
 
 pytest_plugins = (
@@ -72,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     checks = CertifyPlugin(config, EventPipe(fd))
     config.pluginmanager.register(checks, "rlconform-checks")
     config.pluginmanager.register(checks.enough, "rlconform-enough")
+    plan = CheckPlan(config, checks.pipe, lambda: checks.session)
+    config.pluginmanager.register(plan, "rlconform-plan")
     if fd is None and config.getoption("--rlconform-target") is not None:
         config.pluginmanager.register(OwnPytest(config, lambda: checks.session), "rlconform-own")
 
@@ -84,13 +83,8 @@ class CertifyPlugin:
         self.enough = EnoughShown(config)
         self._pytest, self._option = config, config.getoption
         self._calls = CallsFile(config.getoption("--rlconform-calls-file"))
-        only = config.getoption("--rlconform-only")
-        self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
-        asked: str = config.getoption("--rlconform-requirements")
-        self._requirements = set(filter(None, asked.split(",")))
         self._seed: int = config.getoption("--rlconform-seed")
         self._session: PlaneSession | None = None
-        self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
         self._warnings: dict[str, list[str]] = {}
         self._watchdog: Watchdog | None = None
@@ -116,7 +110,7 @@ class CertifyPlugin:
         try:
             target = self.session.target
             description = describe(self.session)
-            first = self._only is None  # the run's first process reports it for all
+            first = not self._option("--rlconform-only")  # that process reports it for all
             if first:
                 description["adapter"] = adapter_of(target)
             self.pipe.send(events.TargetDescribed(description))
@@ -164,49 +158,6 @@ class CertifyPlugin:
 
     def _remark(self, text: str) -> None:
         self.pipe.send(events.RemarkMade(text))
-
-    # -- the plan ----------------------------------------------------------------------------
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(
-        self, config: pytest.Config, items: list[pytest.Item]
-    ) -> None:
-        """Deselect the checks that this level and target leave out."""
-        kept: list[pytest.Item] = []
-        dropped: list[pytest.Item] = []
-        for item in items:
-            mark = item.get_closest_marker("requirement")
-            check = None
-            if mark and (not self._requirements or mark.args[0] in self._requirements):
-                check = planned_check(item, mark, self.session, self._option("rlconform_races"))
-                self._plan.append(check)
-            wanted = not self.pipe.watched if check is None else not check.left_out
-            if self._only is not None and (check is None or check.id not in self._only):
-                wanted = False
-            (kept if wanted else dropped).append(item)
-        if dropped:
-            config.hook.pytest_deselected(items=dropped)
-        items[:] = ordered(kept, self._option("rlconform_telling_first"))
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Report the plan, including the checks that ``-k`` deselected."""
-        selected = {check_id(item) for item in session.items}
-        plan = [
-            one if one.id in selected else replace(one, left_out=one.left_out or NOT_SELECTED)
-            for one in self._plan
-        ]
-        self.pipe.send(events.ChecksCollected(plan))
-        share = Share.parse(self._option("--rlconform-share"))
-        if share.count > 1:
-            mine = share.of([check.id for check in plan if not check.left_out])
-            session.items[:] = [item for item in session.items if check_id(item) in mine]
-        if selected & {check.id for check in plan} and self.session.target.isolation == "process":
-            if not self.pipe.watched and len(session.items) > 1:
-                raise pytest.UsageError(
-                    f"{self.session.target.name} needs a process for each check: run `rlconform "
-                    f"certify {self.session.spec}`, or one check at a time"
-                )
-            session.items[:] = session.items[:1]  # the runner starts a process for each of the rest
 
     # -- one check ---------------------------------------------------------------------------
 
