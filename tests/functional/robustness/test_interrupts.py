@@ -48,7 +48,7 @@ POINTS: dict[str, bool | None] = {
     f"{CERTIFY}isolation.forkserver:ForkServer._open": False,
     f"{CERTIFY}isolation.child_process:TestProcess.next_event": False,
     f"{CERTIFY}isolation.check_in_flight:CheckInFlight.__post_init__": True,
-    f"{CERTIFY}isolation.run_state:RunState.on_event": True,
+    f"{CERTIFY}isolation.run_state:RunState._note": True,
     f"{CERTIFY}isolation.workspace:Workspace.close": None,
     f"{CERTIFY}certify:judge": None,
     f"{CERTIFY}report.report_folder:render_certificate": None,
