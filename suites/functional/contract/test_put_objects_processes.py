@@ -6,12 +6,17 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from rlconform.certify.assertions.expect import expect_equal, expect_objects
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
+from rlconform.certify.scenarios.refusable_objects import (
+    put_or_leave_nothing,
+    put_other_types_or_leave_nothing,
+)
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire import object_array, object_rows
@@ -51,6 +56,35 @@ def test_equal_objects_of_two_processes_keep_their_types(
     for ids in ([*put], [*put][::-1], by_turns, by_turns[::-1]):
         for view in (first, second):
             expect_objects(view.get(ids, "log"), "log", [put[i] for i in ids])
+
+
+#: Objects with values of other types, which a plane may refuse.
+OTHERS: list[Any] = [
+    {"span": (1, 2)}, {1: "a", "1": "b"}, {"stop": {"a"}}, {"image": b"\x00\xff"},
+    {"reward": np.float32(0.1)}, {"advantage": float("nan")}, {"tokens": torch.arange(3)},
+    ["text", 1, 1.0, None, True],
+]  # fmt: skip
+
+
+@requirement("PUT-28")
+@each_pair
+def test_objects_stay_as_another_process_writes_to_their_rows(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that move a row to the process that wrote it last write its objects again."""
+    first, second = looker_and_changer(part, actors, pair)
+    put: dict[str, Any] = {}
+    for n, value in enumerate(OTHERS):
+        columns = {"log": object_array([deepcopy(value)]), "x": torch.arange(1)}
+        if put_other_types_or_leave_nothing(first, [f"r{n}"], **columns):
+            put[f"r{n}"] = value
+    ids = [*put]
+    if not ids:
+        return
+    for number, columns in enumerate(({"y": torch.arange(len(ids))}, {"x": torch.ones(len(ids))})):
+        second.put(ids, [{"turn": number}] * len(ids), **columns)
+        for view in (first, second):
+            expect_objects(view.get(ids, "log"), "log", [*put.values()])
 
 
 @requirement("PUT-27", changes_results=True)
