@@ -1,6 +1,7 @@
 """``CallsFile``: the calls of the check that runs now, in a file that outlives its process.
 
-    test process ──restart(), write(call)──▶ file ──read_calls()──▶ runner, if the process is lost
+    test process ──restart(check), write(call)──▶ file ──read_calls(check)──▶ runner, if the
+                                                                              process is lost
 
 The runner reads the file only when a process dies or hangs. A check may make thousands of calls per
 second: sent as events, each would wake the runner, which takes time from the plane.
@@ -13,6 +14,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -35,26 +37,38 @@ class CallsFile:
         self._file = identity(self._fd)
         self._lock = threading.Lock()
 
-    def restart(self) -> None:
-        """Drop all calls: a check begins, or another example of its Hypothesis property."""
-        if self._fd is not None and identity(self._fd) == self._file:
-            with suppress(OSError):
-                os.ftruncate(self._fd, 0)
+    def restart(self, check: str) -> None:
+        """Drop all calls: the check begins, or another example of its Hypothesis property."""
+        with self._lock:
+            if self._fd is not None and identity(self._fd) == self._file:
+                with suppress(OSError):
+                    os.ftruncate(self._fd, 0)
+                self._append(json.dumps(check))
 
     def write(self, call: Call) -> None:
         """Append the call, from any thread."""
-        if self._fd is None:
-            return
-        data = json.dumps(vars(call), default=vars).encode() + b"\n"
-        with self._lock, suppress(OSError):
-            while data and identity(self._fd) == self._file:
+        if self._fd is not None:
+            line = json.dumps(vars(call), default=vars)
+            with self._lock:
+                self._append(line)
+
+    def _append(self, line: str) -> None:
+        data = f"\n{line}".encode()  # after a line that could not be written whole
+        with suppress(OSError):
+            while data and self._fd is not None and identity(self._fd) == self._file:
                 data = data[os.write(self._fd, data) :]
 
 
-def read_calls(path: Path) -> Sequence[Call]:
-    """Return the calls in the file; the last line may be cut short, as its process died."""
-    calls = []
-    for line in path.read_bytes().splitlines():
+def read_calls(path: Path, check: str) -> Sequence[Call]:
+    """Return the calls of the check by number; none if the file is of another check by now.
+
+    The last line may be cut short, as its process died.
+    """
+    first, *lines = path.read_bytes().split(b"\n")[1:] or [b""]
+    if first != json.dumps(check).encode():
+        return []
+    calls: list[Call] = []
+    for line in lines:
         with suppress(ValueError):
             calls.append(_CALL.validate_json(line))
-    return calls
+    return sorted(calls, key=attrgetter("number"))

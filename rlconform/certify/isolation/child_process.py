@@ -74,9 +74,9 @@ class TestProcess:
             last = size
         return self.tail(since=before)
 
-    def calls(self) -> Sequence[Call]:
-        """Return the calls of the check that runs, or that ran last."""
-        return read_calls(self._calls)
+    def calls(self, check: str) -> Sequence[Call]:
+        """Return the calls of the check, if it runs or ran last."""
+        return read_calls(self._calls, check)
 
     def tail(self, since: int = 0, lines: int = 60) -> str:
         """Return the last lines that the process printed."""

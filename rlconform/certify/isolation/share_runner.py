@@ -21,6 +21,7 @@ from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.run_state import RunState
 from rlconform.certify.isolation.shares import Share
 from rlconform.certify.options import CertifyOptions
+from rlconform.certify.reproduce.render import Call
 from rlconform.certify.results import Outcome, PlannedCheck
 from rlconform.contract import DataPlaneError
 
@@ -164,10 +165,10 @@ class ShareRunner:
 
     def _patience(self, last: Event | None) -> float:
         """Return how many seconds the next event may take after ``last`` (None: at the start)."""
+        if self._in_flight is not None:
+            return max(0.0, self._in_flight.deadline - time.monotonic())
         timeouts = self._state.timeouts
         match last:
-            case events.CheckBegan() | events.ProcessesChanging() if self._in_flight is not None:
-                return max(0.0, self._in_flight.deadline - time.monotonic())
             case events.PlaneOpened():
                 return 4 * timeouts.operation  # a round trip, a look at methods and types
             case events.PlaneOpening() | events.PlaneClosing():
@@ -205,14 +206,16 @@ class ShareRunner:
         if in_flight is None or event.check != in_flight.check.id:
             return False
         self._state.note_hang(event)
-        self._record_loss(in_flight, Outcome.TIMEOUT, event.text, process.stacks(), process)
+        calls = process.calls(event.check)  # first: the call may return, and another check begin
+        self._record_loss(in_flight, Outcome.TIMEOUT, event.text, process.stacks(), calls)
         return True
 
     def _on_hang(self, process: TestProcess, last: Event | None) -> None:
+        calls = process.calls(self._in_flight.check.id) if self._in_flight else []
         stacks, what = process.stacks(), type(last).__name__
         if self._in_flight is not None:
             evidence = f"the check did not end within {self._in_flight.allowed_s:g} s"
-            self._record_loss(self._in_flight, Outcome.TIMEOUT, evidence, stacks, process)
+            self._record_loss(self._in_flight, Outcome.TIMEOUT, evidence, stacks, calls)
             return
         match last:
             case events.PlaneOpened():
@@ -227,10 +230,10 @@ class ShareRunner:
     def _on_death(self, process: TestProcess, last: Event | None) -> None:
         how, tail = process.how_it_ended(), process.tail()
         if self._in_flight is not None:
-            calls = process.calls()
+            calls = process.calls(self._in_flight.check.id)
             during = f"; the last call begun was {calls[-1].describe()}" if calls else ""
             evidence = f"the process that used the plane {how}{during}"
-            self._record_loss(self._in_flight, Outcome.CRASH, evidence, tail, process)
+            self._record_loss(self._in_flight, Outcome.CRASH, evidence, tail, calls)
             return
         match last:
             case events.PlaneOpened():
@@ -253,10 +256,10 @@ class ShareRunner:
         outcome: Outcome,
         evidence: str,
         stacks: str,
-        process: TestProcess,
+        calls: Sequence[Call],
     ) -> None:
         self._results += 1
-        lost = in_flight.lost(outcome, evidence, stacks, process.calls(), self._options)
+        lost = in_flight.lost(outcome, evidence, stacks, calls, self._options)
         self._state.on_event(events.CheckEnded(lost))
 
     def _start_failed(self, message: str, detail: str, plain: bool = False) -> None:

@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Files and folders whose checks stay in one process, as they share what the first of them made or
-#: take long. The number says about how many other checks take the time of one of them.
+#: Files, also all of a folder, whose checks share what the first of them made: those of a file stay
+#: in one process. The number is a check's weight: how many ordinary checks take as long.
 _TOGETHER = {
-    "/test_claim_long_waits.py": 40,
     "/test_par.py": 2,
     "/test_par_processes.py": 2,
     "/interplay/": 3,
     "/test_long_runs.py": 30,
 }
+#: Files of a few checks that take long, of which one takes longest: they are dealt out as one.
+_LONG = {"/test_claim_long_waits.py": 40}
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Share:
 def _group(check_id: str) -> tuple[str, int]:
     """Return the name of the checks that stay with this one, "" if none do, and its weight."""
     file = check_id.partition("::")[0]
-    for part, weight in _TOGETHER.items():
+    for part, weight in (_TOGETHER | _LONG).items():
         if part in f"/{file}":
             return f"{file} {'scattered' * ('scattered' in check_id)}", weight
     return "", 1

@@ -34,7 +34,7 @@ class CheckPlan:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Deselect the checks that this level and target leave out."""
+        """Plan and order the checks; deselect those that this level and target leave out."""
         kept: list[pytest.Item] = []
         dropped: list[pytest.Item] = []
         for item in items:

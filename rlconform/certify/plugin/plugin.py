@@ -110,7 +110,7 @@ class CertifyPlugin:
         try:
             target = self.session.target
             description = describe(self.session)
-            first = not self._option("--rlconform-only")  # that process reports it for all
+            first = not self._option("--rlconform-only")  # the first process reports it for all
             if first:
                 description["adapter"] = adapter_of(target)
             self.pipe.send(events.TargetDescribed(description))
@@ -175,7 +175,7 @@ class CertifyPlugin:
         if self.enough.passes_over(item):
             return (yield)
         self._in_flight = check_id(item)
-        self._calls.restart()
+        self._calls.restart(self._in_flight)
         self.pipe.send(events.CheckBegan(self._in_flight))
         started = time.monotonic()
         done = yield
@@ -207,9 +207,9 @@ class CertifyPlugin:
         return self._starting_seconds - before
 
     def new_recording(self) -> Recording:
-        """Return a recording whose calls the runner receives and the watchdog watches."""
+        """Return a recording whose calls go to the calls file, and which the watchdog watches."""
         recording = Recording(
-            lambda call: self._calls.write(call) if call else self._calls.restart(),
+            lambda call: self._calls.write(call) if call else self._calls.restart(self._in_flight),
             self._hangs.given_up,
             interruptible=not self.pipe.watched,
             writes_source=self._option("rlconform_scripts"),

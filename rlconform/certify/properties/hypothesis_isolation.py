@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.internal.cache import LRUCache
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
+
+#: What Hypothesis takes literals of modules from, and what it keeps of them, without any.
+_WITHOUT: Mapping[str, Any] = {
+    "_get_local_constants": Constants,
+    "CONSTANTS_CACHE": LRUCache(1024),
+}
 
 
 def fresh_entropy() -> None:
@@ -28,15 +37,16 @@ def no_constants_of_modules() -> Iterator[None]:
 
     It looks for them in all modules that are not installed, in rlconform's own if a checkout is
     certified. The examples of a seed would depend on that, and the search takes a second of each
-    process.
+    process. The names are Hypothesis's own; a version without them draws literals again.
     """
-    usual = providers._get_local_constants
-    none = providers._local_constants
-    providers._get_local_constants = lambda: none
+    usual = {name: getattr(providers, name) for name in _WITHOUT if hasattr(providers, name)}
     try:
+        for name in usual:
+            setattr(providers, name, _WITHOUT[name])
         yield
     finally:
-        providers._get_local_constants = usual
+        for name, value in usual.items():
+            setattr(providers, name, value)
 
 
 @contextmanager

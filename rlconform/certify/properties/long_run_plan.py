@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+import torch
+
 from rlconform.certify.properties.long_run_caller import Mode
 from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
@@ -15,6 +17,7 @@ from rlconform.certify.properties.near_values import KINDS
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
+from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import Tags
 from rlconform.contract.fields import INPUT_LENGTHS
 
@@ -29,8 +32,10 @@ NEAR_NAMES = (
     "x_lengths", "x_offsets", "x_values", "x_shape", "x_dtype", "x_mask", "x_0", "x_1", "x0",
     "lengths", "offsets", "values", "data", "index", "keys", "ids", "tags", "fields", "version",
 )  # fmt: skip
-#: Share of the runs whose fields, tasks or ids are confusable, and how many beginnings ids have.
-CONFUSABLE_SHARE, STEMS = 0.4, 4
+#: Chance that the fields of a run are confusable, that its tasks are, and that its ids are.
+CONFUSABLE_CHANCE = 0.4
+#: Beginnings of confusable ids.
+STEMS = 4
 #: Tensor fields of a run; a few runs have many more, each of them in few puts.
 FIELDS, MANY_FIELDS = 5, 90
 #: Fields of a put or read at most, but for a few.
@@ -91,6 +96,21 @@ STANDING = (0, 0, 0, 1, 3, 40)
 MODES: tuple[Mode, ...] = ("here", "here", "here", "threads", "threads", "inference", "loop")
 
 
+def takes_names(runner: PropertyRunner, fields: Sequence[str], tasks: Sequence[str]) -> bool:
+    """Whether the plane takes these names; only ids are opaque, so it may refuse others."""
+    part = runner.new_partition()
+    try:
+        part.register(fields, tasks)
+        part.put_batch(["r0"], batch_of({name: torch.zeros(1) for name in fields}, 1))
+        for task in tasks:
+            part.claim(task, fields[:1], 1)
+    except (TypeError, ValueError) as refusal:
+        if not runner.raised_by_plane(refusal):
+            raise
+        return False
+    return True
+
+
 class RunPlan:
     """The values, ids and weights of one run, all drawn from ``rng``.
 
@@ -111,8 +131,12 @@ class RunPlan:
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
         more = MANY_FIELDS if rng.random() < 0.15 else 0
         names += [f"y{n}" for n in range(more)]
-        names = self._names(names)
-        self.tasks = self._names(TASKS)
+        drawn, self.tasks = self._names(names), self._names(TASKS)
+        usual = drawn == names and self.tasks == list(TASKS)
+        if usual or takes_names(runner, drawn, self.tasks):
+            names = drawn
+        else:
+            self.tasks = list(TASKS)
         self.kinds = dict(zip(names, rng.choices(KINDS, k=len(names)), strict=True))
         self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
         self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
@@ -130,7 +154,7 @@ class RunPlan:
 
     def _names(self, usual: Sequence[str]) -> list[str]:
         """Return these names, or now and then as many that a plane may take for one another."""
-        if self.rng.random() > CONFUSABLE_SHARE:
+        if self.rng.random() > CONFUSABLE_CHANCE:
             return list(usual)
         return confusable_names(self.rng.choice(list(CONFUSABLE)), len(usual))
 

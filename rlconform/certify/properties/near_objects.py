@@ -152,7 +152,7 @@ def _alike(value: Any) -> list[Any]:
             middle = len(value) // 2
             same_ends = f"{value[:middle]}#{value[middle + 1 :]}"
             others = [f"{value} ", value[:-1], f"{value}\x00", value[::-1], value.upper(), [value]]
-            return [same_ends, same_ends, *others]
+            return [same_ends, same_ends, *others]  # twice: drawn more often
         case None:
             return ["None", "", 0, False, []]
         case _:  # an empty list or dict

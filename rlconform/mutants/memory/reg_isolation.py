@@ -235,19 +235,19 @@ def ClearOfNoneByPattern(clear: MethodCall) -> None:
                 clear(partition_id=name)
 
 
-#: Partitions whose claims a controller keeps at a time.
-_HANDLES = 64
+#: Partitions whose claims the plane keeps at a time.
+_KNOWN_CLAIMS = 64
 
 
 @claim_meta_mutant("REG-04", evidence="claimed again in partition 0")
 def ClaimsOfOtherPartitionsForgotten(claim: MethodCall) -> KVBatchMeta:
-    """Keeps what tasks have claimed of the 64 partitions that claimed last.
+    """Forgets all claims of a partition once rows of 64 others were claimed.
 
     Stores that find the rows of a partition again, and not their claims, do so.
     """
     claim.notes.pop(claim.partition_id, None)
     claim.notes[claim.partition_id] = True
-    if len(claim.notes) > _HANDLES:
+    if len(claim.notes) > _KNOWN_CLAIMS:
         forgotten = next(iter(claim.notes))
         del claim.notes[forgotten]
         partition = held(claim.plane, forgotten)

@@ -248,3 +248,41 @@ class RegistrationForgetsWriters(Controller):
             left = [row.sample_id for row in own]
             sample_ids = [i for i in left if (partition_id, i) not in self._orphans]
         return await super().clear(partition_id, sample_ids, writer)
+
+
+#: Runs of neighbouring rows that the controller keeps for each writer.
+_RUNS = 64
+
+
+@controller_mutant("CLEAR-03", evidence="rows of the other process", chance=False)
+class OldestRunsOfWriterForgotten(Controller):
+    """Keeps the rows of a writer as 64 runs of neighbours; a clear of None leaves older runs.
+
+    Rows that another process puts in between begin a new run.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._runs: dict[tuple[str, str], list[range]] = {}  # of ages, by partition and writer
+
+    @answers
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        partition = self._index._partitions.get(put.partition_id)
+        first = 0 if partition is None else partition._next_age
+        due = await super().commit(put, parcel, reference)
+        if not isinstance(due, Refusal):
+            end = self._index.partition(put.partition_id)._next_age
+            runs = self._runs.setdefault((put.partition_id, put.writer), [])
+            if runs and runs[-1].stop == first:
+                runs[-1] = range(runs[-1].start, end)
+            else:
+                runs.append(range(first, end))
+        return due
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        partition = self._index._partitions.get(partition_id)
+        runs = self._runs.get((partition_id, writer), [])[:-_RUNS]
+        if sample_ids is None and partition is not None and runs:
+            rows = [partition._rows[i] for i in partition.rows_of(writer)]
+            sample_ids = [row.sample_id for row in rows if not any(row.age in run for run in runs)]
+        return await super().clear(partition_id, sample_ids, writer)

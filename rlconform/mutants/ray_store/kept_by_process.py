@@ -52,7 +52,7 @@ class RowEndsKeptByTotal(RayStoreClient):
 
 @ray_mutant("GET-10", evidence="log", may_fail="GET-11 PUT-13 PUT-21 R3-01")
 class ObjectsKeptByTheirEnds(RayStoreClient):
-    """Keeps objects that it has read, as long as they are as long and begin and end alike.
+    """Returns an object that it read before for one as long that begins and ends alike.
 
     Puts and clears of the same process drop what is kept.
     """

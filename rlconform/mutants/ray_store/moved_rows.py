@@ -38,7 +38,10 @@ class _KnowsMoved(Controller):
 
 @ray_mutant("PUT-28", evidence="log", may_fail="PUT-21 R3-01")
 class ObjectsMovedAsJson(ControllerClient):
-    """Moves a row to the process that writes to it, and its objects as JSON if JSON takes them."""
+    """Returns objects as JSON has them, once another process has written to their row.
+
+    Stores that move a row to the process that writes to it do so.
+    """
 
     controller_class = _KnowsMoved
 

@@ -214,3 +214,28 @@ def test_none_drops_all_of_very_many_rows_between_those_of_another_process(
     for gone in own[:: size // 2]:
         expect_unreadable(partial(other.get, [gone], "x"), gone, "x")
     other.expect_labeled(theirs[:: size // 4])
+
+
+#: Most puts of each of two processes, by turns; planes may keep 64 or 256 runs of rows of a writer.
+TURNS = 300
+
+
+@requirement("CLEAR-03", leans_on=("CLAIM-04",))
+@each_pair
+def test_none_drops_the_rows_of_very_many_puts_between_those_of_another_process(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that keep which rows a process put as runs of neighbours get a run for each put."""
+    other, leaving = looker_and_changer(part, actors, pair)
+    theirs: list[str] = []
+    own: list[str] = []
+    for turn in part.rounds(TURNS, time_share=1 / 12):
+        for view, ids, writer in ((other, theirs, "other"), (leaving, own, "leaving")):
+            ids.append(f"{writer}{turn}")
+            view.put_labeled(ids[-1:])
+    other.expect_labeled([i for both in zip(theirs, own, strict=True) for i in both])
+    leaving.clear(None)
+    left = other.claim("train", ["x"], batch_size=2 * TURNS)
+    expect_ids(left, theirs, "rows of the other process, after a clear of None")
+    for gone in (own[0], own[len(own) // 2], own[-1]):
+        expect_unreadable(partial(other.get, [gone], "x"), gone, "x")

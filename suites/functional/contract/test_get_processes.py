@@ -84,7 +84,7 @@ def test_claimed_rows_are_read_by_another_process(part: PartitionUnderTest, acto
 def test_a_process_that_has_looked_sees_what_another_overwrites(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
 ) -> None:
-    """Planes that keep what a process has read may tell new rows by their length or their ends."""
+    """Planes that compare only lengths or ends with what a process has read return old rows."""
     looker, changer = looker_and_changer(part, actors, pair)
     objects = target.declares("objects")
     for version in range(3):

@@ -81,7 +81,9 @@ def test_objects_stay_as_another_process_writes_to_their_rows(
     ids = [*put]
     if not ids:
         return
-    for number, columns in enumerate(({"y": torch.arange(len(ids))}, {"x": torch.ones(len(ids))})):
+    for number, columns in enumerate(
+        ({"y": torch.arange(len(ids))}, {"x": -torch.arange(len(ids))})
+    ):
         second.put(ids, [{"turn": number}] * len(ids), **columns)
         for view in (first, second):
             expect_objects(view.get(ids, "log"), "log", [*put.values()])

@@ -210,14 +210,15 @@ def test_partitions_that_are_used_in_turn_keep_what_was_put_and_claimed(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     """Planes that keep the state of the latest partitions must find that of the others again."""
-    parts: list[PartitionUnderTest] = []
-    for number in range(IN_TURN):
-        part = new_partition(num_samples=2)
+    parts = [new_partition(num_samples=2)]
+    for number in parts[0].rounds(IN_TURN, time_share=1 / 3):
+        part = parts[number]
         part.put_labeled(IDS[:2], tags=[{"partition": number}] * 2)
-        expect_ids(part.claim("train"), IDS[:2], f"rows of partition {number} of {IN_TURN}")
-        parts.append(part)
-    for number in parts[0].rounds(IN_TURN):
-        part, what = parts[number], f"partition {number} after {IN_TURN - 1} others"
+        expect_ids(part.claim("train"), IDS[:2], f"rows of partition {number}")
+        parts.append(new_partition(num_samples=2))
+    *parts, _ = parts
+    for number in parts[0].rounds(len(parts), time_share=1 / 3):
+        part, what = parts[number], f"partition {number} after {len(parts) - 1} others"
         claimed = part.claim("train", batch_size=2).sample_ids
         expect_equal(claimed, [], f"rows claimed again in {what}")
         expect(part.consumed("train"), f"{what} consumed", "False")

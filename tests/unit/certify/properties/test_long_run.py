@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.memory import TARGET as MEMORY
+from rlconform.backends.memory import MemoryClient
 from rlconform.certify.properties import runner as runner_module
 from rlconform.certify.properties.long_run import (
     STEPS,
@@ -68,6 +71,24 @@ def test_a_wrong_plane_is_found(profile: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("profile", LONG_RUNS)
 def test_a_right_plane_passes(profile: str) -> None:
     assert run_on(MEMORY, profile).failure is None
+
+
+class RefusesNames(MemoryClient):
+    """A right plane whose fields and tasks have names of some characters; only ids are opaque."""
+
+    def register_partition(
+        self, partition_id: str, fields: Any, num_samples: Any, consumer_tasks: Any, **how: Any
+    ) -> None:
+        for name in [*fields, *consumer_tasks]:
+            if not re.fullmatch("[A-Za-z0-9_]{1,64}", name):
+                raise ValueError(f"no name: {name!r}")
+        super().register_partition(partition_id, fields, num_samples, consumer_tasks, **how)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_plane_that_refuses_confusable_names_passes() -> None:
+    plane = replace(MEMORY, open=RefusesNames)
+    assert run_on(plane, "PUT-13").failure is None
 
 
 @pytest.mark.usefixtures("unhurried")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
@@ -322,6 +323,9 @@ def test_every_error_of_a_long_history_keeps_its_owner(
         ([*"abcde"], "['a', 'b', 'c', ... 5 in all]"),
         ((torch.zeros(1),) * 5, "[float32[1], float32[1], float32[1], ... 5 in all]"),
         (KVBatchMeta("p", None, ["a"]), "meta of ['a']"),
+        (np.arange(6).reshape(2, 3), "numpy int64[2x3]"),
+        (NonTensorData({"a": 1}), "NonTensorData({'a': 1})"),
+        (NonTensorStack(*map(NonTensorData, range(5))), "5 objects"),
         (None, "None"),
     ],
 )  # fmt: skip
