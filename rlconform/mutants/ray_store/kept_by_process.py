@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -57,7 +58,7 @@ class ObjectsKeptByTheirEnds(RayStoreClient):
     Puts and clears of the same process drop what is kept.
     """
 
-    _objects = State(dict[tuple[str, str, str], bytes])
+    _objects = State(dict[tuple[str, str, str], tuple[bytes, Any]])
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -70,11 +71,11 @@ class ObjectsKeptByTheirEnds(RayStoreClient):
 
     def _kept(self, key: tuple[str, str, str], row: Any) -> Any:
         fresh, ends = pickle.dumps(row), 64
-        kept = self._objects.setdefault(key, fresh)
+        kept, known = self._objects.setdefault(key, (fresh, row))
         alike = len(kept) == len(fresh) and kept[:ends] == fresh[:ends]
         if not alike or kept[-ends:] != fresh[-ends:]:
-            kept = self._objects[key] = fresh
-        return pickle.loads(kept)
+            _, known = self._objects[key] = fresh, row
+        return deepcopy(known)
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         self._objects.clear()
