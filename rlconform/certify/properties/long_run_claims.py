@@ -61,7 +61,7 @@ class ModelledClaims(ModelledRows):
 
     def claim(self) -> None:
         """Claim some of the rows that are ready; block for rows that are ready now and then."""
-        rng, task = self._plan.rng, self._plan.rng.choice(self._plan.tasks)
+        rng, task = self._plan.rng, self._plan.task()
         names = self._claimable_fields()[:2]
         ready = self._model.ready(task, names)
         size = min(max(1, len(ready)), rng.choice((1, 2, 3, 8, 50, 2000)))
@@ -80,11 +80,7 @@ class ModelledClaims(ModelledRows):
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        task, names, new = (
-            self._plan.rng.choice(self._plan.tasks),
-            [*self._kinds][:2],
-            self._plan.new_id(),
-        )
+        task, names, new = self._plan.task(), [*self._kinds][:2], self._plan.new_id()
         size = len(self._model.ready(task, names)) + 1
         if new in self._model.rows:
             return
@@ -105,7 +101,7 @@ class ModelledClaims(ModelledRows):
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        task, names = self._plan.rng.choice(self._plan.tasks), self._claimable_fields()[:1]
+        task, names = self._plan.task(), self._claimable_fields()[:1]
         size = len(self._model.ready(task, names)) + 1
         try:
             meta = self._part.claim(task, names, size, blocking=True, timeout_s=SHORT_WAIT_S)
@@ -116,7 +112,7 @@ class ModelledClaims(ModelledRows):
 
     def drain(self) -> None:
         """Claim all ready rows for one task, and compare the status."""
-        self._drain(self._plan.rng.choice(self._plan.tasks))
+        self._drain(self._plan.task())
         self.status()
 
     def _drain(self, task: str) -> None:

@@ -131,12 +131,7 @@ class RunPlan:
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
         more = MANY_FIELDS if rng.random() < 0.15 else 0
         names += [f"y{n}" for n in range(more)]
-        drawn, self.tasks = self._names(names), self._names(TASKS)
-        usual = drawn == names and self.tasks == list(TASKS)
-        if usual or takes_names(runner, drawn, self.tasks):
-            names = drawn
-        else:
-            self.tasks = list(TASKS)
+        names, self.tasks = self._accepted_names(names)
         self.kinds = dict(zip(names, rng.choices(KINDS, k=len(names)), strict=True))
         self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
         self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
@@ -151,6 +146,12 @@ class RunPlan:
         stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", rng.choice(ODD_KEYS)))
         self._stems = list(dict.fromkeys(self._names([stem] * STEMS)))
         self._ids = 0
+
+    def _accepted_names(self, fields: list[str]) -> tuple[list[str], list[str]]:
+        """Draw names of fields and tasks; take the usual ones if the plane refuses these."""
+        usual = fields, list(TASKS)
+        drawn = self._names(fields), self._names(TASKS)
+        return drawn if drawn == usual or takes_names(self.runner, *drawn) else usual
 
     def _names(self, usual: Sequence[str]) -> list[str]:
         """Return these names, or now and then as many that a plane may take for one another."""
@@ -184,6 +185,10 @@ class RunPlan:
         except Exception:
             self.wrong = self.wrong or kind
             raise
+
+    def task(self) -> str:
+        """Draw one of the tasks."""
+        return self.rng.choice(self.tasks)
 
     def next_call(self) -> str:
         """Draw the name of a call."""

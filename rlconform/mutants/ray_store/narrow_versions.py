@@ -124,7 +124,7 @@ class ChangesInShortRing(_KeepsUntilTold):
 
 @ray_engine_mutant("GET-10", evidence="row", client=_Queued, may_fail="PUT-13 GET-06 CLEAR-01")
 class ChangesInFullQueue(_KeepsUntilTold):
-    """Keeps what it has read until told of a change; 1,000 changes wait for an idle process.
+    """Keeps a row until it is told of a change; a queue holds 1,000 changes for an idle process.
 
     Those that come to a full queue are dropped.
     """

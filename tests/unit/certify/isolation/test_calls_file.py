@@ -20,9 +20,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "calls.jsonl"
 
 
-def test_calls_are_read_in_the_order_in_which_they_were_made(path: Path) -> None:
-    calls = CallsFile(str(path))
-    calls.restart(CHECK)
+@pytest.fixture
+def calls(path: Path) -> CallsFile:
+    """Return a file in which the check has begun."""
+    made = CallsFile(str(path))
+    made.restart(CHECK)
+    return made
+
+
+def test_calls_are_read_in_the_order_in_which_they_were_made(calls: CallsFile, path: Path) -> None:
     calls.write(PUT)
     calls.write(GET)
     first, second = read_calls(path, CHECK)
@@ -31,9 +37,7 @@ def test_calls_are_read_in_the_order_in_which_they_were_made(path: Path) -> None
     assert (second.at, second.after_reopen) == (GET.at, GET.after_reopen)
 
 
-def test_a_new_check_has_only_its_own_calls(path: Path) -> None:
-    calls = CallsFile(str(path))
-    calls.restart(CHECK)
+def test_a_new_check_has_only_its_own_calls(calls: CallsFile, path: Path) -> None:
     calls.write(PUT)
     calls.restart(CHECK)
     assert list(read_calls(path, CHECK)) == []
@@ -41,9 +45,7 @@ def test_a_new_check_has_only_its_own_calls(path: Path) -> None:
     assert [call.text for call in read_calls(path, CHECK)] == [GET.text]
 
 
-def test_a_check_has_no_calls_of_the_next_one(path: Path) -> None:
-    calls = CallsFile(str(path))
-    calls.restart(CHECK)
+def test_a_check_has_no_calls_of_the_next_one(calls: CallsFile, path: Path) -> None:
     calls.write(PUT)
     calls.restart("the next check")
     calls.write(GET)
@@ -55,27 +57,18 @@ def test_a_file_that_no_check_has_begun_has_no_calls(path: Path) -> None:
     assert list(read_calls(path, CHECK)) == []
 
 
-def test_the_call_after_a_line_that_was_cut_short_is_kept(path: Path) -> None:
-    calls = CallsFile(str(path))
-    calls.restart(CHECK)
-    with path.open("ab") as file:
-        file.write(b'\n{"who": "client", "te')
-    calls.write(GET)
-    assert [call.text for call in read_calls(path, CHECK)] == [GET.text]
-
-
-def test_a_line_that_was_cut_short_is_no_call(path: Path) -> None:
-    calls = CallsFile(str(path))
-    calls.restart(CHECK)
+def test_a_line_that_was_cut_short_is_no_call_and_hides_none(calls: CallsFile, path: Path) -> None:
     calls.write(PUT)
     with path.open("ab") as file:
         file.write(b'\n{"who": "client", "te')
     assert [call.text for call in read_calls(path, CHECK)] == [PUT.text]
+    calls.write(GET)
+    assert [call.text for call in read_calls(path, CHECK)] == [PUT.text, GET.text]
 
 
-def test_a_file_of_the_plane_under_the_same_number_is_left_alone(path: Path) -> None:
-    calls = CallsFile(str(path))
-    calls.restart(CHECK)
+def test_a_file_of_the_plane_under_the_same_number_is_left_alone(
+    calls: CallsFile, path: Path
+) -> None:
     calls.write(PUT)
     opened = os.stat(path).st_ino
     (mine,) = (int(fd) for fd in os.listdir("/proc/self/fd") if _inode(fd) == opened)
