@@ -38,6 +38,7 @@ class CertifyOptions:
     only: Sequence[str] = ()  # only the checks of these ids, or all
     why_only: str = ""  # what these checks are, for the report
     telling_first: bool = False  # whether to begin with a short check of each requirement
+    first: Sequence[str] = ()  # ids of the checks to begin with
     turns: int = 1  # times that the checks run, each from the next seed, until one is broken
     effort: float = 1.0  # share of the usual number of generated examples
     jobs: int = 1  # test processes at a time, each with its own plane and a share of the checks
@@ -67,6 +68,7 @@ class CertifyOptions:
             "--rlconform-requirements": ",".join(self.requirements),
             "--rlconform-check-timeout": self.check_timeout,
             "--rlconform-enough": json.dumps(dict(self.enough)) if self.enough else None,
+            "--rlconform-first": json.dumps(list(self.first)) if self.first else None,
             "--rlconform-level": self.level,
             "-k": self.select,
         }

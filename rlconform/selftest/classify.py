@@ -36,7 +36,8 @@ class TrialResult:
     """The result of the trial of one mutant or conforming plane.
 
     ``broken`` has the violated requirements, each with the failure text of its first failed check;
-    ``detail`` says in one line what is wrong or, for a race, how many seeds killed it.
+    ``detail`` says in one line what is wrong or, for a race, how many seeds killed it; ``killers``
+    has the ids of the checks that showed enough of a mutant, in the gate.
     """
 
     name: str
@@ -44,6 +45,7 @@ class TrialResult:
     broken: Mapping[str, str]
     seconds: float = 0.0
     detail: str = ""
+    killers: Sequence[str] = ()
 
 
 def judge_mutant(

@@ -24,6 +24,7 @@ from rlconform.selftest.classify import (
     judge_mutant,
     judge_reference,
 )
+from rlconform.selftest.first_checks import first_checks
 from rlconform.selftest.shared_ray import SharedRay
 from rlconform.selftest.trial import (
     RACES,
@@ -205,7 +206,8 @@ def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult
         )
     if not case.mutant.chance:
         if settings.gate or case.mutant.several_hosts:  # processes on other hosts fail every check
-            trial = try_declared(case.spec, case.mutant, fork_server)
+            first = first_checks().get(case.name, ())
+            trial = try_declared(case.spec, case.mutant, fork_server, first)
         else:
             trial = try_once(
                 case.spec,
@@ -215,7 +217,8 @@ def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult
                 scattered=case.mutant.scattered,
                 interplay=case.mutant.interplay,
             )
-        return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
+        judged = judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
+        return replace(judged, killers=trial.killers)
     races = try_races(case.spec, case.mutant, fork_server, settings.seeds, settings.until_sure)
     detail = races.detail
     kind = TrialOutcome.KILLED if enough_kills(races.kills, races.seeds) else TrialOutcome.SURVIVED

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
+from rlconform.certify.isolation.shown import Shown
 from rlconform.certify.options import CHECKS, CertifyOptions
 from rlconform.certify.report.verdict import requirement_results
 from rlconform.certify.requirement_index import checks_of_suites
@@ -53,11 +54,15 @@ _TURN = re.compile(r"\bturn(\d+)\b")
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of a run: results by requirement, and whether the run is complete."""
+    """The result of a run: results by requirement, and whether the run is complete.
+
+    ``killers`` has the ids of the checks that showed enough of a mutant.
+    """
 
     results: list[RequirementResult]
     complete: bool
     seconds: float
+    killers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,10 +134,13 @@ def try_once(
     return _trial(options, fork_server)
 
 
-def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
+def try_declared(
+    spec: str, mutant: Mutant, fork_server: ForkServer, first: Sequence[str] = ()
+) -> Trial:
     """Run only the short checks, or scenarios, of the requirements that must kill the mutant.
 
-    The checks of a requirement end with the first one that fails for the reason declared.
+    The checks of a requirement end with the first one that fails for the reason declared; those of
+    the ids in ``first`` are tried before the others.
 
     If only several hosts show it, the processes of checks are on those of the Ray that was joined.
     """
@@ -152,6 +160,7 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
         max_hangs=0,
         spread=mutant.several_hosts,
         check_timeout=INTERPLAY_S if mutant.interplay else None,
+        first=first,
         enough=enough_of(mutant),
         scripts=False,
     )
@@ -179,7 +188,9 @@ def _trial(options: CertifyOptions, fork_server: ForkServer) -> Trial:
     run = _run(options, fork_server)
     level, capabilities = run.target["level"], run.target["capabilities"]
     results = requirement_results(load_requirements(), run.plan, run.results, level, capabilities)
-    return Trial(results, run.complete, run.seconds)
+    shown = Shown(options.enough)
+    killers = [one.id for one in run.results.values() if shown.note(one, capabilities)]
+    return Trial(results, run.complete, run.seconds, tuple(killers))
 
 
 def try_races(

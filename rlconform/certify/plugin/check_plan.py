@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,8 @@ class CheckPlan:
             (kept if wanted else dropped).append(item)
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        items[:] = ordered(kept, self._option("rlconform_telling_first"))
+        first = json.loads(self._option("--rlconform-first"))
+        items[:] = ordered(kept, self._option("rlconform_telling_first"), first)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report the plan, including the checks that ``-k`` deselected."""

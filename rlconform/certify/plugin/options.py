@@ -72,6 +72,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of which failure of each requirement one is enough, as JSON: for trials of mutants",
     )
     group.addoption(
+        "--rlconform-first", default="[]", help="ids of the checks to begin with, as JSON"
+    )
+    group.addoption(
         "--rlconform-no-scripts",
         dest="rlconform_scripts",
         action="store_false",

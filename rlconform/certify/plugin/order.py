@@ -5,7 +5,7 @@ Each check has a partition of its own and leans on no other, so any order gives 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -15,22 +15,27 @@ from rlconform.certify.plugin.check_result import check_id, ends_plane, is_scatt
 _SHARING = ("test_par.py", "test_par_processes.py")
 
 
-def ordered(items: Sequence[pytest.Item], telling_first: bool) -> list[pytest.Item]:
+def ordered(
+    items: Sequence[pytest.Item], telling_first: bool, first: Collection[str] = ()
+) -> list[pytest.Item]:
     """Return the checks by one process, then those by several, then those that close the plane.
+
+    Those whose ids are in ``first`` come before all of them.
 
     With ``telling_first``, each group begins with one short check of each requirement, in the
     contract's order; it ends with the long ones: generated examples, races, many processes.
     """
     tried: set[tuple[str, bool]] = set()
 
-    def place(item: pytest.Item) -> tuple[bool, bool, int, bool, bool]:
-        before = (ends_plane(item), is_scattered(item), turn_of(item))
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, int, bool, bool]:
+        later = check_id(item) not in first
+        before = (later, ends_plane(item), is_scattered(item), turn_of(item))
         if not telling_first:
             return *before, False, False
         mark = item.get_closest_marker("requirement")
         if mark is None or _takes_long(item, mark):
             return *before, True, True
-        requirement = (mark.args[0], before[1])
+        requirement = (mark.args[0], is_scattered(item))
         again = requirement in tried or item.path.name in _SHARING
         tried.add(requirement)
         return *before, False, again

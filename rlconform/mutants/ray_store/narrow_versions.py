@@ -60,6 +60,7 @@ RING, QUEUE = 256, 1000
 
 
 class _ListsChanges(Controller):
+    ring = RING
     _made = State(int)
     _newest = State(list[tuple[str, str]])  # the rows of the newest changes, by partition and id
 
@@ -76,7 +77,7 @@ class _ListsChanges(Controller):
 
     def _note(self, partition_id: str, sample_ids: Ids) -> None:
         self._made += len(sample_ids)
-        self._newest = [*self._newest, *((partition_id, i) for i in sample_ids)][-RING:]
+        self._newest = [*self._newest, *((partition_id, i) for i in sample_ids)][-self.ring :]
 
     async def changes(self, seen: int) -> tuple[int, list[tuple[str, str]]]:
         """Return the number of changes so far, and the rows of those that came after ``seen``."""
@@ -85,6 +86,26 @@ class _ListsChanges(Controller):
 
 class _Listed(ControllerClient):
     controller_class = _ListsChanges
+
+
+class _ListsChangesOfOldRows(_ListsChanges):
+    ring = 1024
+    _old = State(set[str])
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        self._old = set(self._index.sample_ids(put.partition_id))
+        return await super().commit(put, columns, reference)
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        self._old = set(self._index.sample_ids(partition_id))
+        return await super().clear(partition_id, sample_ids, writer)
+
+    def _note(self, partition_id: str, sample_ids: Ids) -> None:
+        super()._note(partition_id, [i for i in sample_ids if i in self._old])
+
+
+class _ListedOld(ControllerClient):
+    controller_class = _ListsChangesOfOldRows
 
 
 class _QueuesChanges(_ListsChanges):
@@ -120,6 +141,14 @@ class _KeepsUntilTold(RayStoreEngine):
 @ray_engine_mutant("GET-10", evidence="row", client=_Listed, may_fail="PUT-13 GET-06 CLEAR-01")
 class ChangesInShortRing(_KeepsUntilTold):
     """Keeps what it has read until the plane lists a change of its rows, of the newest 256."""
+
+
+@ray_engine_mutant("GET-10", evidence="row", client=_ListedOld, may_fail="PUT-13 GET-06 CLEAR-01")
+class ChangesOfOldRowsInRing(_KeepsUntilTold):
+    """Keeps what it has read until the plane lists an overwrite or a clear of its rows.
+
+    The list has the newest 1,024 of these; new rows take no place in it.
+    """
 
 
 @ray_engine_mutant("GET-10", evidence="row", client=_Queued, may_fail="PUT-13 GET-06 CLEAR-01")

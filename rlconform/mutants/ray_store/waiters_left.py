@@ -34,10 +34,7 @@ class _InTurn(ControllerClient):
     controller_class = _WakesInTurn
 
 
-@ray_engine_mutant("CLAIM-05", evidence="the blocked claim to come back within", client=_InTurn)
-class SilentProcessKeepsItsTurn(RayStoreEngine):
-    """Wakes one waiting claim after the other; one that timed out keeps its turn."""
-
+class _SaysWhoCalls(RayStoreEngine):
     def check_open(self) -> None:
         super().check_open()
         self._connection.call("seen", process_id())
@@ -51,6 +48,42 @@ class SilentProcessKeepsItsTurn(RayStoreEngine):
             claim = process_id(), partition_id, task, names, rows, left
             claimed = self._connection.call_waiting("claim_of", left, *claim)
         return claimed
+
+
+@ray_engine_mutant("CLAIM-05", evidence="the blocked claim to come back within", client=_InTurn)
+class SilentProcessKeepsItsTurn(_SaysWhoCalls):
+    """Wakes one waiting claim after the other; one that timed out keeps its turn."""
+
+
+#: Seconds without a call after which a process is taken for one that has ended.
+SESSION_S = 5.0
+
+
+class _Sessions(WakesSome):
+    _heard = State(dict[str, float])
+    _asking = ""
+
+    async def seen(self, process: str) -> None:
+        self._heard[process] = time.monotonic()
+
+    async def claim_of(self, process: str, *claim: Any) -> Any:
+        self._asking = process
+        return await self.claim(*claim)
+
+    def note(self) -> str:
+        return self._asking
+
+    def concern(self, _partition_id: str, _task: str, noted: Any) -> bool:
+        return time.monotonic() - self._heard[noted] <= SESSION_S
+
+
+class _OfSessions(ControllerClient):
+    controller_class = _Sessions
+
+
+@ray_engine_mutant("CLAIM-05", evidence="the blocked claim to come back within", client=_OfSessions)
+class SilentWaiterTakenForDead(_SaysWhoCalls):
+    """Wakes no claim of a process that has only waited for five seconds."""
 
 
 class _DealsToWaiters(WakesSome):

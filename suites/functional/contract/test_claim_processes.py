@@ -188,22 +188,6 @@ def test_two_waiting_processes_are_both_served(part: PartitionUnderTest, actors:
     expect_equal(sorted(got), sorted([*IDS[:2], "more0", "more1"]), "rows of the two claims")
 
 
-@requirement("CLAIM-05")
-@pytest.mark.parametrize("waits", ["owner", "attached"])
-def test_a_claim_that_waited_longer_than_an_effect_takes_is_woken(
-    part: PartitionUnderTest, actors: Actors, waits: str
-) -> None:
-    (attached,) = (part.via(actor) for actor in actors(1))
-    waiter, writer = (part, attached) if waits == "owner" else (attached, part)
-    settle = part.timeouts.settle
-    waiting = start_blocking_claim(waiter, 2, timeout_s=4 * settle + part.timeouts.operation)
-    writer.put_labeled(IDS[:1])
-    early = waiting.returned_within(settle + 1)
-    expect(not early, f"the claim to wait for longer than {settle:g} s", "an answer with one row")
-    writer.put_labeled(IDS[1:2])
-    expect_ids(expect_woken(waiting, waiter, writer), IDS[:2], "rows of the woken claim")
-
-
 @requirement("CLAIM-06")
 @pytest.mark.parametrize("waits", ["owner", "attached"])
 def test_rows_that_trickle_in_do_not_extend_the_timeout(

@@ -27,7 +27,7 @@ from rlconform.contract import DataPlaneClient
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
-#: Seconds without a call of a process that has claimed.
+#: Seconds without a call of a process that waits in a claim, or has claimed.
 IDLE_S = 6.0
 
 
@@ -210,6 +210,23 @@ def test_equal_claims_of_two_processes_each_wait_for_all_of_their_time(
         after = claim.result(timeout_s + part.timeouts.settle + first.call_s)
         what = f"TimeoutError of the {which} of two equal claims not before {timeout_s} s"
         expect(after >= timeout_s - CLOCK_TOLERANCE_S, what, f"after {after:.2f} s")
+
+
+@requirement("CLAIM-05")
+@pytest.mark.parametrize("waits", ["owner", "attached"])
+def test_a_claim_of_a_process_that_only_waits_for_long_is_woken(
+    part: PartitionUnderTest, actors: Actors, waits: str
+) -> None:
+    """Longer than an effect takes to show, and than sessions last: generation takes minutes."""
+    (attached,) = (part.via(actor) for actor in actors(1))
+    waiter, writer = (part, attached) if waits == "owner" else (attached, part)
+    long = max(part.timeouts.settle + 1, IDLE_S)
+    waiting = start_blocking_claim(waiter, 2, timeout_s=4 * long + part.timeouts.operation)
+    writer.put_labeled(IDS[:1])
+    early = waiting.returned_within(long)
+    expect(not early, f"the claim to wait for longer than {long:g} s", "an answer with one row")
+    writer.put_labeled(IDS[1:2])
+    expect_ids(expect_woken(waiting, waiter, writer), IDS[:2], "rows of the woken claim")
 
 
 @requirement("CLAIM-08")

@@ -129,9 +129,12 @@ def test_an_idle_process_sees_what_another_did_around_very_many_puts(
             changer.clear(ids)
 
     change(early)
+    cleared: list[str] = []
     for n in part.rounds(OTHER_PUTS):
         others = [f"other{n}_{row}" for row in range(OTHER_ROWS)]
         changer.put(others, y=torch.arange(OTHER_ROWS))
+        cleared.extend(others)
+    changer.clear(cleared)  # new rows may take no place in such a list
     change(late)
     for ids in (early, late):
         if how == "overwritten":

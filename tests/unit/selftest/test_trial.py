@@ -49,6 +49,13 @@ def test_a_trial_of_a_mutant_says_what_is_enough(
     assert not asked[0].scripts
 
 
+def test_a_trial_begins_with_the_checks_given(
+    asked: list[CertifyOptions], fork_server: ForkServer
+) -> None:
+    trial.try_declared("m", DropsUnknownIds, fork_server, ["unit/contract/test_get.py::test"])
+    assert asked[0].first == ["unit/contract/test_get.py::test"]
+
+
 def test_a_mutant_is_tried_with_its_own_seed(
     asked: list[CertifyOptions], fork_server: ForkServer
 ) -> None:

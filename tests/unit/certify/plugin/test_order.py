@@ -63,3 +63,10 @@ def test_otherwise_the_order_of_the_files_stays() -> None:
 @pytest.mark.parametrize("telling_first", [True, False])
 def test_no_check_is_lost(telling_first: bool) -> None:
     assert sorted(names(telling_first)) == sorted(one.nodeid.partition("test_")[2] for one in ITEMS)
+
+
+def test_chosen_checks_come_before_all_others() -> None:
+    chosen = ["unit/contract/test_put.py::race", "unit/contract/test_life.py::closes"]
+    order = [one.nodeid for one in ordered(ITEMS, True, chosen)]
+    assert order[:2] == chosen
+    assert order[2:] == [one.nodeid for one in ordered(ITEMS, True) if one.nodeid not in chosen]
