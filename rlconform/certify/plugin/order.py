@@ -20,7 +20,7 @@ def ordered(
 ) -> list[pytest.Item]:
     """Return the checks by one process, then those by several, then those that close the plane.
 
-    Those whose ids are in ``first`` come before all of them.
+    Those whose ids are in ``first`` come before all others.
 
     With ``telling_first``, each group begins with one short check of each requirement, in the
     contract's order; it ends with the long ones: generated examples, races, many processes.

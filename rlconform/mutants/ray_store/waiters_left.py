@@ -67,7 +67,7 @@ class _Sessions(WakesSome):
         self._heard[process] = time.monotonic()
 
     async def claim_of(self, process: str, *claim: Any) -> Any:
-        self._asking = process
+        self._asking = process  # until ``note``: no other call is served before the claim waits
         return await self.claim(*claim)
 
     def note(self) -> str:
