@@ -53,9 +53,8 @@ KNOWN_DEFECTS = {
 BROKEN = {"FAIL", "CRASH", "TIMEOUT"}
 
 
-#: Checks whose calls several processes make; long runs make calls of all kinds. Few examples hardly
-#: test sequences.
-BY_SEVERAL = "(test_claim or test_tag or test_clear or test_long_runs) and not test_sequences"
+#: Checks whose calls several processes make; long runs make calls of all kinds.
+BY_SEVERAL = "(test_claim or test_tag or test_clear or test_long_runs)"
 
 
 @pytest.mark.long

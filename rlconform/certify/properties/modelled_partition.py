@@ -294,17 +294,27 @@ class ModelledPartition:
             self.status([task])
 
     def look_at_all(self) -> None:
-        """Read and claim all rows."""
+        """Read and claim all rows, and read what was claimed by its metas."""
+        if not self._rows_to_judge():
+            self.start_anew()
+            self.put([*IDS], [*FIELDS])
         for name in FIELDS:
             held = [i for i in reversed(self.model.rows) if self.model.produced(i, [name])]
             self._compare_rows(held, [name])
             others = (i for i in self.model.rows if not self.model.produced(i, [name]))
             self._expect_refusal([*islice(others, 1)], [name], "unproduced")
-        if self._judge.judges("claims", "tags", "status"):
+        if self._judge.judges("claims", "tags", "status", "fetched"):
             for task in TASKS:
                 self._drain(task)
+        if self._judge.judges("fetched"):
+            for earlier in range(len(self._claimed)):
+                self.fetch(earlier, "as before")
         if self._judge.judges("status"):
             self.status(TASKS)
+
+    def _rows_to_judge(self) -> bool:
+        """Whether a profile that judges rows whose id was cleared before has any here."""
+        return self._judge.profile.scope != "reused" or any(map(self._in_scope, self.model.rows))
 
     def _in_scope(self, sample_id: str) -> bool:
         return self._judge.in_scope(self.model, sample_id)

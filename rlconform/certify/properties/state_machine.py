@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any, Literal
 
@@ -41,8 +42,9 @@ STEPS = 20
 def run_sequences(runner: PropertyRunner, profile: SequenceProfile) -> None:
     """Compare the plane with the model over sequences of the profile's calls.
 
-    The check also fails if errors that the profile doesn't judge ended each sequence before
-    anything was judged.
+    A share of the usual number of sequences may hold nothing that the profile judges; then twice as
+    many follow, up to the usual number. The check also fails if errors that the profile doesn't
+    judge ended each sequence before anything was judged.
     """
     stats = SequenceStats()
 
@@ -51,7 +53,12 @@ def run_sequences(runner: PropertyRunner, profile: SequenceProfile) -> None:
 
     seeded: Any = runner.seeded(machine)  # Hypothesis also takes a function that makes machines
     usual = settings(SETTINGS, max_examples=profile.examples, stateful_step_count=STEPS)
-    runner.run(lambda: run_state_machine_as_test(seeded, settings=runner.with_effort(usual)))
+    tried = 0
+    some = runner.with_effort(usual)
+    while tried < usual.max_examples and not stats.compared and not runner.cut_short:
+        runner.run(partial(run_state_machine_as_test, seeded, settings=some))
+        tried = some.max_examples
+        some = settings(usual, max_examples=min(2 * tried, usual.max_examples))
     if not stats.compared and stats.unjudged is not None:
         runner.fail(stats.unjudged, "which repeats it, too early to judge anything")
     if not stats.compared:

@@ -395,10 +395,12 @@ def explore() -> Iterator[Open]:
     """``explore(plane, seed)``: a runner of a fresh plane."""
     opened: list[MemoryClient] = []
 
-    def open_plane(kind: type[MemoryClient], seed: int = 0, stream: str = "") -> PropertyRunner:
+    def open_plane(
+        kind: type[MemoryClient], seed: int = 0, stream: str = "", effort: float = 1.0
+    ) -> PropertyRunner:
         opened.append(kind())
         client = RecordingClient(opened[-1], Recording())
-        return PropertyRunner(client, Timeouts(check=600), seed, stream)
+        return PropertyRunner(client, Timeouts(check=600), seed, stream, effort)
 
     yield open_plane
     for client in opened:
@@ -449,6 +451,15 @@ def test_a_run_that_judges_nothing_fails(explore: Open) -> None:
 @pytest.mark.parametrize("requirement_id", PROFILES)
 def test_a_correct_plane_never_fails(explore: Open, requirement_id: str) -> None:
     run_sequences(explore(MemoryClient, 1), PROFILES[requirement_id])
+
+
+@pytest.mark.parametrize("requirement_id", PROFILES)
+def test_a_small_effort_judges_something(explore: Open, requirement_id: str) -> None:
+    for seed in range(4):
+        try:
+            run_sequences(explore(MemoryClient, seed, effort=0.01), PROFILES[requirement_id])
+        except pytest.skip.Exception as nothing:
+            pytest.fail(f"{nothing}, with seed {seed}")
 
 
 def test_every_profile_is_of_a_requirement_of_planes() -> None:

@@ -33,7 +33,13 @@ def run_of(fast: int, slow: int, done_fast: int, done_slow: int) -> RunRecord:
 
 
 def test_a_pending_check_takes_as_long_as_those_of_its_folder() -> None:
-    assert seconds_left(run_of(100, 4, 50, 2)) == pytest.approx(50 * 0.1 + 2 * 10)
+    assert seconds_left(run_of(200, 200, 100, 100)) == pytest.approx(100 * 0.1 + 100 * 10, rel=0.05)
+
+
+def test_one_slow_check_does_not_make_its_folder_slow() -> None:
+    left = seconds_left(run_of(200, 200, 100, 1))
+    assert left is not None
+    assert 199 < left < 199 * 10 / 4
 
 
 def test_an_earlier_run_tells_what_this_one_has_not_seen() -> None:
