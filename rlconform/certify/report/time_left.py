@@ -20,9 +20,9 @@ def seconds_left(
     """Return an estimate of the seconds that the pending checks take, or None if it is too early.
 
     ``earlier`` has the seconds of an earlier run's checks by id; how much faster or slower this run
-    goes is taken into account. A check that is not in it takes as long as the mean of its folder, or
-    nearly that of the run where few of the folder have a result. As many checks as the run has jobs
-    go on at a time.
+    goes is taken into account. A check that is not in it takes as long as the mean of its folder,
+    or nearly that of the run where few of the folder have a result. As many checks as the run has
+    jobs go on at a time.
     """
     done = run.results
     if len(done) < min(ENOUGH, len(run.due)):
@@ -35,7 +35,9 @@ def seconds_left(
     for id_, result in done.items():
         by_folder.setdefault(_folder(id_), []).append(result.seconds)
     overall = _mean([result.seconds for result in done.values()])
-    means = {folder: _mean([*seconds, *[overall] * WEIGHT]) for folder, seconds in by_folder.items()}
+    means = {
+        folder: _mean([*seconds, *[overall] * WEIGHT]) for folder, seconds in by_folder.items()
+    }
     pending = run.pending
     left = [expected.get(each.id, means.get(_folder(each.id), overall)) for each in pending]
     return sum(left) / run.jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
+from rlconform.wire import is_object_column, object_column, object_rows
 
 
 class PublishesLists(RayStoreClient):
@@ -35,12 +37,8 @@ class PublishesLists(RayStoreClient):
         return lists
 
 
-@ray_mutant("TAG-01", evidence="tags")
-class TagEnumListsKeptByProcess(PublishesLists):
-    """Encodes a tag as the place of its value in the list that the process saw first.
-
-    Once another process has registered another list, everybody else decodes another value.
-    """
+class RemembersLists(PublishesLists):
+    """A client without a defect that keeps the lists of a registration that its process saw."""
 
     _lists = State(dict[str, dict[str, list[str]]])
 
@@ -59,13 +57,43 @@ class TagEnumListsKeptByProcess(PublishesLists):
             self.publish(partition_id, enums)
             self._lists[partition_id] = enums
 
+    def recoded(self, partition_id: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return rows of names and values, encoded by the lists kept, decoded by the newest."""
+        lists = self.published(partition_id)
+        known = self._lists.setdefault(partition_id, lists) if lists else {}
+        return [_decoded(row, known, lists) for row in rows]
+
+
+@ray_mutant("TAG-01", evidence="tags")
+class TagEnumListsKeptByProcess(RemembersLists):
+    """Encodes a tag as the place of its value in the list that the process saw first.
+
+    Once another process has registered another list, everybody else decodes another value.
+    """
+
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
         if isinstance(tags, list) and all(isinstance(row, dict) for row in tags):
-            lists = self.published(partition_id)
-            known = self._lists.setdefault(partition_id, lists) if lists else {}
-            tags = [_decoded(row, known, lists) for row in tags]
+            tags = self.recoded(partition_id, tags)
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@ray_mutant("PUT-21", evidence="log")
+class ObjectEnumListsKeptByProcess(RemembersLists):
+    """Encodes a text of an object column as its place in the list that the process saw first."""
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        if isinstance(fields, TensorDict) and isinstance(partition_id, str):
+            fields = fields.copy()
+            names = list(map(str, fields.keys()))
+            for name in [name for name in names if is_object_column(fields.get(name))]:
+                values = object_rows(fields.get(name), len(sample_ids))
+                if all(isinstance(value, str) for value in values):
+                    rows = self.recoded(partition_id, [{name: value} for value in values])
+                    fields.set(name, object_column([row[name] for row in rows]))
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 

@@ -118,7 +118,7 @@ class LateJoinerWakesNobody(ControllerClient):
 
 
 #: Seconds without a call after which a process loses what it has claimed.
-LEASE_S = 4.0
+LEASE_S = 25.0
 
 #: A process, its partition, its task and the rows that it has claimed.
 Lease = tuple[str, str, str, list[Any]]
@@ -145,7 +145,7 @@ class _Leasing(Controller):
 
 @ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
 class ClaimLeasedByClock(ControllerClient):
-    """Takes claimed rows back from a process that has called nothing for four seconds."""
+    """Takes claimed rows back from a process that has called nothing for 25 seconds."""
 
     controller_class = _Leasing
 

@@ -170,3 +170,27 @@ def test_a_log_is_extended_though_another_process_replaced_it(
             return
         for view in (second, first):
             expect_objects(view.get(["u0_g0"], "log"), "log", [value])
+
+
+#: The values of a column, as they are registered one after the other.
+ENUMS = (["math", "code"], ["code", "math"], ["judge", "math", "code"])
+
+
+@requirement("PUT-21")
+@each_pair
+def test_values_of_an_enum_that_another_process_registers_anew_come_back(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
+) -> None:
+    """A client that puts the places of values in the list that it saw first puts other values."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    for values in ENUMS:
+        changer.register(fields=["log"], enums={"log": values})
+        put: dict[str, str] = {}
+        for name, view in (("looker", looker), ("changer", changer)):
+            new = {f"{name}_{value}": value for value in values}
+            if not put_or_leave_nothing(view, target, list(new), log=object_array([*values])):
+                return
+            put |= new
+        for view in (looker, changer):
+            expect_objects(view.get([*put], "log"), "log", [*put.values()])
+        changer.clear([*put])
