@@ -1,13 +1,14 @@
-"""A writer that overwrites large and small columns together, and a reader beside it.
+"""A writer that overwrites the columns of a large put together, and a reader beside it.
 
-check's thread   BackgroundCall(write) ──▶ puts x, y (large) and z (small) of one version,
-                                           until its time is over
-                 reads the three until the writer has ended: a row's values are of one version
+check's thread   BackgroundCall(write) ──▶ puts all columns in one version, until its time is over
+                 reads the first, middle and last column until the writer has ended: the values of
+                 a row are of one version
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,29 +19,43 @@ from rlconform.certify.threads import BackgroundCall
 
 IDS = ["r0", "r1", "r2"]
 
-#: Elements of a row of ``x`` and ``y``: a column takes 1.5 MiB, more than a message of most
+#: Elements of a row of a large column, of which a column takes 1.5 MiB: more than a message of most
 #: transports, and its copy takes long enough for a put to come between it and the next one.
 WIDE = 1 << 17
+
+#: Columns of a put, with the elements of a row: large ones; more in all than a message holds where
+#: its limit is 4, 8, 16 or 32 MiB; more than the columns that a statement or a batch holds.
+PUTS: dict[str, dict[str, int]] = {
+    "large": {"x": WIDE, "y": WIDE, "z": 1},
+    "very_large": {"x": 12 * WIDE, "y": 12 * WIDE, "z": 1},
+    "of_many_columns": {f"c{n:03}": 1 for n in range(300)},
+}
 
 #: Time of the writer, in seconds.
 WRITES_S = 0.3
 
+#: The writer puts so often at least.
+LEAST_PUTS = 3
 
-def expect_no_torn_read(writer: PartitionUnderTest, reader: PartitionUnderTest) -> None:
-    """Expect each read beside the writer to return the columns of one put."""
+
+def expect_no_torn_read(
+    writer: PartitionUnderTest, reader: PartitionUnderTest, widths: Mapping[str, int]
+) -> None:
+    """Expect each read beside the writer to return the columns of one put of these columns."""
+    names = sorted(widths)
+    looked_at = [names[0], names[len(names) // 2], names[-1]]
+    reader.register(fields=names)
 
     def put(version: int) -> None:
         columns: dict[str, Any] = {
-            "x": torch.full((len(IDS), WIDE), version, dtype=torch.int32),
-            "y": torch.full((len(IDS), WIDE), version, dtype=torch.int32),
-            "z": torch.full((len(IDS),), version),
+            name: torch.full((len(IDS), widths[name]), version, dtype=torch.int32)
+            for name in sorted(names, reverse=version % 2 == 1)  # planes may store them in order
         }
-        names = sorted(columns, reverse=version % 2 == 1)  # planes may store them in this order
-        writer.put(IDS, **{name: columns[name] for name in names})
+        writer.put(IDS, **columns)
 
     def write() -> None:
         version, end = 0, time.monotonic() + WRITES_S
-        while version < 4 or time.monotonic() < end:
+        while version < LEAST_PUTS or time.monotonic() < end:
             version += 1
             put(version)
 
@@ -49,9 +64,9 @@ def expect_no_torn_read(writer: PartitionUnderTest, reader: PartitionUnderTest) 
     over = False
     while not over:
         over = writing.finished.is_set()
-        batch = reader.get(IDS, "x", "y", "z")
-        columns = zip(*(rows_in(batch, name) for name in ("x", "y", "z")), strict=True)
-        seen = [[int(x[0]), int(x[-1]), int(y[0]), int(y[-1]), int(z)] for x, y, z in columns]
+        batch = reader.get(IDS, *looked_at)
+        rows = zip(*(rows_in(batch, name) for name in looked_at), strict=True)
+        seen = [[int(end) for row in columns for end in (row[0], row[-1])] for columns in rows]
         torn = {i: values for i, values in zip(IDS, seen, strict=True) if len(set(values)) > 1}
-        expect(not torn, "x, y and z of each row of one put", torn)
+        expect(not torn, f"{', '.join(looked_at)} of each row of one put", torn)
     writing.result(reader.call_s)

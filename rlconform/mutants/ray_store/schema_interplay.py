@@ -139,26 +139,3 @@ class FieldNumbersKeptByProcess(PublishesLists):
         written = TensorDict(columns, batch_size=fields.batch_size)
         receipt = super().put_samples(sample_ids, partition_id, written, tags)
         return replace(receipt, fields=list(map(str, fields.keys())))
-
-
-#: Bytes of a column that is sent apart from the others.
-BULK = 1 << 20
-
-
-@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
-class PutLargeColumnsSentFirst(RayStoreClient):
-    """Stores columns of 1 MiB and more before the others, if their rows exist.
-
-    A reader that comes between gets the new value of one field and the old one of another.
-    """
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        if isinstance(fields, TensorDict) and isinstance(partition_id, str):
-            leaves = {name: fields.get(name) for name in map(str, fields.keys())}
-            tensors = {k: leaf for k, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
-            large = [name for name, leaf in tensors.items() if leaf.nbytes >= BULK]
-            if large and set(self.list_sample_ids(partition_id)).issuperset(sample_ids):
-                super().put_samples(sample_ids, partition_id, fields.select(*large))
-        return super().put_samples(sample_ids, partition_id, fields, tags)

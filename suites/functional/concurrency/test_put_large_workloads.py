@@ -1,25 +1,29 @@
-"""PUT-22: reads beside another process's puts of large columns return all fields of one put.
+"""PUT-22: reads beside another process's large puts return all fields of one put.
 
 A read of a small column takes too short a time for a put to come between it and another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.large_overwrites import expect_no_torn_read
+from rlconform.certify.scenarios.large_overwrites import PUTS, expect_no_torn_read
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import DataPlaneClient
 
 
 @requirement("PUT-22")
+@pytest.mark.parametrize("widths", PUTS.values(), ids=PUTS)
 @pytest.mark.parametrize("writes", ["owner", "attached"])
-def test_a_read_beside_another_processs_puts_of_large_columns_has_the_fields_of_one_put(
-    part: PartitionUnderTest, actors: Callable[[int], list[DataPlaneClient]], writes: str
+def test_a_read_beside_another_processs_large_puts_has_the_fields_of_one_put(
+    part: PartitionUnderTest,
+    actors: Callable[[int], list[DataPlaneClient]],
+    writes: str,
+    widths: Mapping[str, int],
 ) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
     views = (part, attached) if writes == "owner" else (attached, part)
-    expect_no_torn_read(*views)
+    expect_no_torn_read(*views, widths)

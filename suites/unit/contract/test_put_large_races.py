@@ -1,17 +1,22 @@
-"""PUT-22: reads beside puts of large columns return all fields of one put.
+"""PUT-22: reads beside large puts return all fields of one put.
 
 A read of a small column takes too short a time for a put to come between it and another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pytest
+
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.large_overwrites import expect_no_torn_read
+from rlconform.certify.scenarios.large_overwrites import PUTS, expect_no_torn_read
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 
 
 @requirement("PUT-22", race=True, scattered=False)
-def test_a_read_beside_puts_of_large_columns_has_the_fields_of_one_put(
-    part: PartitionUnderTest,
+@pytest.mark.parametrize("widths", PUTS.values(), ids=PUTS)
+def test_a_read_beside_large_puts_has_the_fields_of_one_put(
+    part: PartitionUnderTest, widths: Mapping[str, int]
 ) -> None:
-    expect_no_torn_read(part, part)
+    expect_no_torn_read(part, part, widths)
