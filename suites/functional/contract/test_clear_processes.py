@@ -239,3 +239,25 @@ def test_none_drops_the_rows_of_very_many_puts_between_those_of_another_process(
     expect_ids(left, theirs, "rows of the other process, after a clear of None")
     for gone in (own[0], own[len(own) // 2], own[-1]):
         expect_unreadable(partial(other.get, [gone], "x"), gone, "x")
+
+
+#: Rows that take the place of a cleared one, each after the other: more than a byte counts.
+FOLLOWERS = 260
+
+
+@requirement("CLEAR-07")
+def test_a_meta_of_another_process_reads_no_row_that_followed(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """A meta may carry where its rows lie, with a number of the row there that starts again."""
+    (rank,) = (part.via(actor) for actor in actors(1))
+    part.put_labeled(IDS[:1])
+    meta = part.claim("train", batch_size=1)
+    expect_ids(meta, IDS[:1], "the row to be cleared")
+    rank.get_data(meta)
+    part.clear(IDS[:1])
+    for n in part.rounds(FOLLOWERS):
+        part.put_labeled([f"r{n}"])
+        if n < 3 or n > FOLLOWERS - 10:
+            expect_unreadable(partial(rank.get_data, meta), IDS[0], "x")
+        part.clear([f"r{n}"])

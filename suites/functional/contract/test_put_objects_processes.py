@@ -178,7 +178,7 @@ ENUMS = (["math", "code"], ["code", "math"], ["judge", "math", "code"])
 
 @requirement("PUT-21")
 @each_pair
-def test_values_of_an_enum_that_another_process_registers_anew_come_back(
+def test_objects_of_an_enum_that_another_process_registers_anew_come_back(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
 ) -> None:
     """A client that puts the places of values in the list that it saw first puts other values."""

@@ -20,7 +20,9 @@ IDS = [f"r{n}" for n in range(4)]
 
 
 @requirement("PUT-21")
-def test_a_value_of_two_enums_comes_back_in_each(part: PartitionUnderTest, target: Target) -> None:
+def test_an_object_of_two_enums_comes_back_in_each(
+    part: PartitionUnderTest, target: Target
+) -> None:
     part.register(fields=[*ENUMS], enums=ENUMS)
     columns = {"source": ENUMS["source"], "env": ["none", "math", "code", "math"]}
     rows = {name: object_array([*values]) for name, values in columns.items()}
@@ -32,7 +34,7 @@ def test_a_value_of_two_enums_comes_back_in_each(part: PartitionUnderTest, targe
 
 @requirement("PUT-21")
 @pytest.mark.parametrize("lives", [True, False], ids=["rows_live", "rows_cleared"])
-def test_values_of_an_enum_that_is_registered_again_in_another_order_come_back(
+def test_objects_of_an_enum_that_is_registered_again_in_another_order_come_back(
     part: PartitionUnderTest, target: Target, lives: bool
 ) -> None:
     part.register(fields=["source"], enums=ENUMS)
@@ -59,7 +61,7 @@ def test_values_of_an_enum_that_is_registered_again_in_another_order_come_back(
 
 @requirement("PUT-21")
 @pytest.mark.parametrize("value", ["tool", "MATH", "", "0", "-1", 0, None, True, ["math"]])
-def test_a_value_that_the_enum_lacks_comes_back_or_is_refused(
+def test_an_object_that_the_enum_lacks_comes_back_or_is_refused(
     part: PartitionUnderTest, target: Target, value: object
 ) -> None:
     part.register(fields=["source"], enums=ENUMS)
