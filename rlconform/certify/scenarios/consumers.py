@@ -103,12 +103,16 @@ class KitWasLate(Skipped):
     """rlconform's transport to another process used up the time of a claim."""
 
 
-def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float) -> BackgroundCall:
+def start_blocking_claim(
+    waiter: PartitionUnderTest, rows: int, timeout_s: float, dp_rank: int | None = None
+) -> BackgroundCall:
     """Start a blocking claim; its result is the meta, or None on timeout, and its end time."""
 
     def claim() -> tuple[BatchMeta | None, float]:
         try:
-            meta = waiter.claim(batch_size=rows, blocking=True, timeout_s=timeout_s)
+            meta = waiter.claim(
+                batch_size=rows, blocking=True, timeout_s=timeout_s, dp_rank=dp_rank
+            )
         except TimeoutError:
             return None, waiter.last_end
         return meta, waiter.last_end

@@ -13,6 +13,7 @@ from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.types import Names
 
 
 class WakesSome(Controller):
@@ -202,3 +203,43 @@ class CloseEndsWaitsOfTask(ControllerClient):
         for key in () if self._owner else waiting:
             self._connection.call("end_waits", *key)
         super().close()
+
+
+class _SetsRowsAside(Controller):
+    _waiting_ranks = State(Counter[tuple[str, str]])  # by partition and task
+
+    async def rank_waits(self, partition_id: str, task: str, more: int) -> None:
+        self._waiting_ranks[partition_id, task] += more
+
+    async def ranks_wait(self, partition_id: str, task: str) -> bool:
+        return self._waiting_ranks[partition_id, task] > 0
+
+
+@ray_mutant("CLAIM-04", evidence="rows ready while another process waits", may_fail="CLAIM-02")
+class WaitingRankSetsRowsAside(ControllerClient):
+    """Sets the ready rows aside for a claim of a ``dp_rank`` that waits for more."""
+
+    controller_class = _SetsRowsAside
+
+    def claim_meta(
+        self,
+        partition_id: str,
+        task_name: str,
+        required_fields: Names,
+        batch_size: int,
+        dp_rank: int | None = None,
+        blocking: bool = True,
+        timeout_s: float = 60.0,
+    ) -> KVBatchMeta:
+        call, where = self._connection.call, (partition_id, task_name)
+        waits = blocking is True and dp_rank is not None
+        if blocking is False and call("ranks_wait", *where):
+            required_fields = [*required_fields, "set aside"]
+        if waits:
+            call("rank_waits", *where, 1)
+        how = (batch_size, dp_rank, blocking, timeout_s)
+        try:
+            return super().claim_meta(partition_id, task_name, required_fields, *how)
+        finally:
+            if waits:
+                call("rank_waits", *where, -1)

@@ -257,13 +257,15 @@ def test_no_rows_are_set_aside_for_a_steady_consumer(
 
 @requirement("CLAIM-04")
 @each_pair
+@pytest.mark.parametrize("dp_rank", [None, 1], ids=["no_rank", "of_a_rank"])
 def test_a_claim_that_waits_holds_no_ready_rows_back(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], dp_rank: int | None
 ) -> None:
     """Planes that set rows aside for a claim which waits for more keep them from others."""
     waiter, other = looker_and_changer(part, actors, pair)
     part.put_labeled(IDS)
-    waiting = start_blocking_claim(waiter, len(IDS) + 2, timeout_s=2 * part.timeouts.settle)
+    timeout_s = 2 * part.timeouts.settle
+    waiting = start_blocking_claim(waiter, len(IDS) + 2, timeout_s, dp_rank)
     expect_waiting(waiting, part, "five rows", "an answer with three rows ready")
     expect_ids(other.claim("train"), IDS, "rows ready while another process waits for five")
     part.put_labeled([f"more{n}" for n in range(len(IDS) + 2)])
