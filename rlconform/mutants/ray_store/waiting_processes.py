@@ -215,7 +215,7 @@ class _SetsRowsAside(Controller):
         return self._waiting_ranks[partition_id, task] > 0
 
 
-@ray_mutant("CLAIM-04", evidence="rows ready while another process waits", may_fail="CLAIM-02")
+@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02")
 class WaitingRankSetsRowsAside(ControllerClient):
     """Sets the ready rows aside for a claim of a ``dp_rank`` that waits for more."""
 

@@ -255,19 +255,29 @@ def test_no_rows_are_set_aside_for_a_steady_consumer(
     expect_equal(len(meta.sample_ids), len(ids) // 2, "rows left for another process")
 
 
+#: How a claim waits: with or without the number of its rank, for rows or for groups of two.
+WAITS = {"no_rank": (None, 1), "of_a_rank": (1, 1), "for_groups": (None, 2)}
+
+
 @requirement("CLAIM-04")
 @each_pair
-@pytest.mark.parametrize("dp_rank", [None, 1], ids=["no_rank", "of_a_rank"])
+@pytest.mark.parametrize(("dp_rank", "group_size"), WAITS.values(), ids=WAITS)
 def test_a_claim_that_waits_holds_no_ready_rows_back(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], dp_rank: int | None
+    new_partition: Callable[..., PartitionUnderTest],
+    actors: Actors,
+    pair: tuple[int, int],
+    dp_rank: int | None,
+    group_size: int,
 ) -> None:
     """Planes that set rows aside for a claim which waits for more keep them from others."""
+    part = new_partition(**({"grpo_group_size": group_size} if group_size > 1 else {}))
     waiter, other = looker_and_changer(part, actors, pair)
-    part.put_labeled(IDS)
+    ready = [f"u{n // 2}_g{n % 2}" for n in range(4)]
+    part.put_labeled(ready)
     timeout_s = 2 * part.timeouts.settle
-    waiting = start_blocking_claim(waiter, len(IDS) + 2, timeout_s, dp_rank)
-    expect_waiting(waiting, part, "five rows", "an answer with three rows ready")
-    expect_ids(other.claim("train"), IDS, "rows ready while another process waits for five")
-    part.put_labeled([f"more{n}" for n in range(len(IDS) + 2)])
+    waiting = start_blocking_claim(waiter, len(ready) + 2, timeout_s, dp_rank)
+    expect_waiting(waiting, part, "six rows", "an answer with four rows ready")
+    expect_ids(other.claim("train", batch_size=4), ready, "rows ready while another waits for six")
+    part.put_labeled([f"v{n // 2}_g{n % 2}" for n in range(len(ready) + 2)])
     woken = expect_woken(waiting, waiter, part)
-    expect_equal(len(woken.sample_ids), len(IDS) + 2, "rows of the claim that waited")
+    expect_equal(len(woken.sample_ids), len(ready) + 2, "rows of the claim that waited")

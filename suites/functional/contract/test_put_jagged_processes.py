@@ -129,3 +129,22 @@ def test_long_rows_of_several_writers_are_read_together(
     ids = list(rows)
     for order in (ids, ids[::-1], [*ids[::2], *ids[1::2]]):
         part.expect_rows(order, x=[rows[i] for i in order])
+
+
+@requirement("PUT-13", leans_on=("PUT-05",))
+@each_pair
+def test_a_row_is_continued_though_another_process_replaced_it(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A client that sends only what is new since its own last put continues the row of another."""
+    first, second = looker_and_changer(part, actors, pair)
+    own, others = random_rows(torch.int64, [(700,), (700,)])
+    puts = [
+        (first, own[:400]), (second, others[:400]), (first, own[:600]), (second, others[:400]),
+        (first, own[:650]), (first, own), (second, others[:700]), (first, own[:400]),
+        (second, others), (first, own),
+    ]  # fmt: skip
+    for writer, row in puts:
+        writer.put(IDS[:1], x=jagged([row]))
+        for view in (second, first):
+            view.expect_rows(IDS[:1], x=[row])

@@ -21,8 +21,12 @@ from rlconform.certify.assertions.expect import (
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.scenarios.labeled_rows import labeled_row
-from rlconform.certify.scenarios.odd_ids import NUMBERS, ODD_IDS
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.odd_ids import COLLISIONS, NUMBERS, ODD_IDS
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
+    expect_ids,
+    expect_unreadable,
+)
 from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
 from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.certify.threads import BackgroundCall, run_concurrently
@@ -36,6 +40,10 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 #: The first value of a field, and the value that replaces it.
 CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
     "dtype": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(12).view(3, 4))),
+    "dtype_of_one_width": (
+        list(torch.arange(12.0).view(3, 4).bfloat16()),
+        list(torch.arange(12.0).view(3, 4).half()),
+    ),
     "wider_dtype": (list(torch.arange(3, dtype=torch.uint8)), list(torch.arange(3) << 40)),
     "length": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(27.0).view(3, 9))),
     "lengths": (list(torch.arange(12.0).view(3, 4)), [torch.arange(float(n)) for n in (2, 1, 7)]),
@@ -84,6 +92,24 @@ def test_odd_ids_of_one_process_are_those_of_every_other(
     readers[0].clear(ids[::2])
     readers[1].expect_labeled(ids[1::2])
     writer.expect_absent(ids[::2])
+
+
+@requirement("PUT-20")
+def test_alike_ids_that_two_processes_put_are_those_of_two_rows(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes that find the rows of others by a hash, or by a number, must compare the ids too."""
+    first, second = (part.via(actor) for actor in actors(2))
+    ids = [*sum(COLLISIONS.values(), ()), *NUMBERS, *ODD_IDS]
+    for writer, some in ((first, ids[::2]), (second, ids[1::2])):
+        writer.put_labeled(some)
+    for view in (part, second, first):
+        view.expect_labeled(ids)
+    expect_ids(second.claim("train", batch_size=len(ids)), ids, "ids of both processes")
+    first.clear(ids[1::2])
+    for view in (second, first):
+        view.expect_labeled(ids[::2])
+        expect_unreadable(partial(view.get, ids[1:2], "x"), ids[1], "x")
 
 
 @requirement("PUT-21")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rlconform.certify.assertions.expect import expect_equal
@@ -82,21 +84,50 @@ def test_a_process_that_has_asked_notices_that_rows_were_replaced(
 
 
 @requirement("STAT-01")
+@pytest.mark.parametrize("tasks", [TASKS[:1], TASKS], ids=["one_task", "all_tasks"])
+@pytest.mark.parametrize("announces", ["looker", "changer"])
 @each_pair
 def test_a_process_that_has_asked_notices_fields_of_rows_that_had_only_tags(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+    part: PartitionUnderTest,
+    actors: Actors,
+    pair: tuple[int, int],
+    announces: str,
+    tasks: tuple[str, ...],
 ) -> None:
     """Planes that keep a status until the number of rows changes miss fields without a new row."""
     looker, changer = looker_and_changer(part, actors, pair)
     changer.put_labeled(IDS[:1])
-    changer.put(IDS[1:], tags=[{"v": 1}, {"v": 2}])
-    looker.claim("train", batch_size=1)
-    expect_equal(looker.consumed(), True, "status with two rows that have only tags")
+    (looker if announces == "looker" else changer).put(IDS[1:], tags=[{"v": 1}, {"v": 2}])
+    for task in tasks:
+        looker.claim(task, batch_size=1)
+    expect_equal(looker.consumed(*tasks), True, "status with two rows that have only tags")
     for n, sample_id in enumerate(IDS[1:]):
         changer.put_labeled([sample_id])
-        expect_equal(looker.consumed(), False, "status after such a row got its first field")
-        looker.claim("train", batch_size=1)
-        expect_equal(looker.consumed(), True, f"status with {n + 2} rows claimed")
+        expect_equal(looker.consumed(*tasks), False, "status after such a row got a field")
+        for task in tasks:
+            looker.claim(task, batch_size=1)
+        expect_equal(looker.consumed(*tasks), True, f"status with {n + 2} rows claimed")
+
+
+#: Rows that are open below the newest claimed ones: more than a list of gaps holds.
+OPEN = 1100
+
+
+@requirement("STAT-01")
+def test_rows_before_those_that_another_process_claimed_are_unclaimed(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
+    """Planes that note how far a task has claimed must note all gaps, for every process."""
+    part = new_partition(num_samples=OPEN + 4)
+    views = [part, *(part.via(actor) for actor in actors(2))]
+    ids = [f"r{n}" for n in range(OPEN + 4)]
+    part.put_labeled(ids)
+    part.put_labeled(ids[OPEN:], "y")
+    newest = views[1].claim("train", ["x", "y"], len(ids))
+    expect_ids(newest, ids[OPEN:], "rows with y")
+    expect_equal([v.consumed() for v in views], [False] * 3, "status with the older rows unclaimed")
+    views[2].claim("train", batch_size=OPEN)
+    expect_equal([v.consumed() for v in views], [True] * 3, "status with all claimed")
 
 
 @requirement("STAT-01")

@@ -232,7 +232,7 @@ def test_a_slow_correct_plane_is_judged_by_every_profile(
 
 
 def test_sequences_that_judge_nothing_end(make: Make, clock: Clock) -> None:
-    runner = make(partial(Slow, clock, 9.0), check=30.0)
+    runner = make(partial(Slow, clock, 11.0), check=30.0)
     with pytest.warns(FewerExamples), pytest.raises(pytest.skip.Exception, match="too slow"):
         run_sequences(runner, PROFILES["REG-03"])
     assert 10.0 < clock.now < 20.0

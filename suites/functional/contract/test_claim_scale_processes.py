@@ -1,0 +1,92 @@
+"""CLAIM across processes: metas, columns and groups of rows that other processes put."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlconform.certify.assertions.expect import expect_column, expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+
+NewPartition = Callable[..., PartitionUnderTest]
+
+#: More rows than a page, segment or statistic of most planes covers.
+MANY = 4608
+
+
+@requirement("CLAIM-07")
+def test_rows_of_a_large_step_become_ready_by_the_columns_of_another_process(
+    new_partition: NewPartition, actors: Actors
+) -> None:
+    """Consumers that know which rows lack a field must notice when another process brings it."""
+    part = new_partition(num_samples=MANY)
+    consumer, worker = (part.via(actor) for actor in actors(2))
+    ids = [f"r{n}" for n in range(MANY)]
+    part.put_labeled(ids)
+    for view in (consumer, worker):
+        got = view.claim("train", ["x", "y"], MANY).sample_ids
+        expect_equal(got, [], "rows claimed before they have y")
+    half = MANY // 2
+    for some in (ids[:half], ids[half:]):
+        worker.put_labeled(some, "y")
+        expect_ids(consumer.claim("train", ["x", "y"], MANY), some, "rows that have got y")
+
+
+@requirement("CLAIM-08")
+@each_pair
+def test_rows_that_another_process_puts_anew_with_newer_weights_stay_claimed(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A rollout that is put again is the same sample, whatever its tags say."""
+    consumer, worker = looker_and_changer(part, actors, pair)
+    ids = ["u0_g0", "u0_g1"]
+    for version in range(3):
+        worker.put_labeled(
+            ids, "x", "y", version=version, tags=[{"weight_version": version, "retry": version}] * 2
+        )
+        due = ids if version == 0 else []
+        got = consumer.claim("train", ["x", "y"], 2).sample_ids
+        expect_equal(sorted(got), due, f"rows claimed with weight_version {version}")
+
+
+#: Ids that end in consecutive numbers, with zeros before them and without.
+NUMBERED = [f"u0_g{n:03}" for n in range(40)] + [f"u1_g{n}" for n in range(90, 112)]
+
+
+@requirement("CLAIM-09", leans_on=("GET-11",))
+@each_pair
+def test_rows_with_numbers_are_read_by_the_meta_of_another_process(
+    new_partition: NewPartition, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Metas that travel may hold such ids as a stem and a range of numbers."""
+    part = new_partition(num_samples=len(NUMBERED))
+    reader, consumer = looker_and_changer(part, actors, pair)
+    consumer.put_labeled(NUMBERED)
+    meta = consumer.claim("train", batch_size=len(NUMBERED))
+    expect_ids(meta, NUMBERED, "rows claimed")
+    rows = labeled_rows(part.id, meta.sample_ids, "x")
+    expect_column(reader.get_data(meta), "x", rows)
+
+
+#: Groups, of which some have the 16-bit hash of others.
+GROUPS = 1000
+
+
+@requirement("CLAIM-15")
+def test_halves_of_many_groups_of_two_processes_make_no_group(
+    new_partition: NewPartition, actors: Actors
+) -> None:
+    """Planes that put the rows of several writers together must compare whole names of groups."""
+    part = new_partition(num_samples=4 * GROUPS, grpo_group_size=4)
+    first, second = (part.via(actor) for actor in actors(2))
+    groups = [f"step3-prompt{n * 7919 % 100_003}" for n in range(GROUPS)]
+    for number, writer in enumerate((first, second)):
+        writer.put_labeled([f"{group}_g{number}" for group in groups])
+    for view in (part, first):
+        got = view.claim("train", batch_size=4 * GROUPS).sample_ids
+        expect_equal(got, [], "rows of groups of which only half is there")
+    whole = [f"{groups[7]}_g{number}" for number in range(4)]
+    second.put_labeled(whole[2:])
+    expect_ids(part.claim("train", batch_size=4), whole, "rows of a whole group")

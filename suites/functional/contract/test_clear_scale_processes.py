@@ -1,0 +1,51 @@
+"""CLEAR across processes: clears of many rows between or beside those of another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+
+NewPartition = Callable[..., PartitionUnderTest]
+
+#: Rows of a process that are cleared at once, as many as some planes drop as one range.
+MANY = 320
+
+
+@requirement("CLEAR-01")
+@each_pair
+def test_a_clear_of_many_own_rows_leaves_those_that_another_process_put_between(
+    new_partition: NewPartition, actors: Actors, pair: tuple[int, int]
+) -> None:
+    part = new_partition(num_samples=MANY + 4)
+    other, writer = looker_and_changer(part, actors, pair)
+    ids = [f"own{n}" for n in range(MANY)]
+    kept = [f"kept{n}" for n in range(4)]
+    for start in range(0, MANY, MANY // 2):
+        writer.put_labeled(ids[start : start + MANY // 2])
+        other.put_labeled(kept[:2] if start == 0 else kept[2:])
+    writer.clear(ids)
+    for view in (other, writer):
+        view.expect_labeled(kept)
+    part.expect_absent(ids[:: MANY // 4])
+
+
+@requirement("CLEAR-03", leans_on=("CLEAR-01",))
+@each_pair
+def test_none_drops_the_rows_that_another_process_left_of_a_large_put(
+    new_partition: NewPartition, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that move the rest of a put together may note who moved it as who put it."""
+    part = new_partition(num_samples=MANY + 2)
+    other, writer = looker_and_changer(part, actors, pair)
+    ids, kept = [f"own{n}" for n in range(MANY)], ["kept0", "kept1"]
+    other.put_labeled(kept)
+    writer.put_labeled(ids)
+    other.clear(ids[: 3 * MANY // 4])
+    other.expect_labeled(ids[3 * MANY // 4 :])
+    writer.clear(None)
+    part.expect_absent(ids[:: MANY // 8])
+    for view in (other, writer):
+        view.expect_labeled(kept)

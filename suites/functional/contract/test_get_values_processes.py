@@ -1,0 +1,48 @@
+"""GET across processes: large values, and fields that only some rows have from another process."""
+
+from __future__ import annotations
+
+import torch
+
+from rlconform.certify.assertions.expect import expect_lookup_error
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+
+IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
+
+#: Elements of a row of 1.2 MiB, which clients map or keep where they would copy a small one.
+WIDE = 300_000
+
+
+@requirement("GET-10", leans_on=("PUT-13", "CLEAR-04"))
+@each_pair
+def test_a_process_that_has_read_megabytes_reads_what_another_puts_in_their_place(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    looker, changer = looker_and_changer(part, actors, pair)
+    for version in range(3):
+        wide = torch.zeros(2, WIDE)
+        wide[:, WIDE // 2] = version
+        if version == 2:
+            changer.clear(IDS[:2])
+        changer.put(IDS[:2], x=wide)
+        looker.expect_rows(IDS[:2], x=list(wide))
+        looker.expect_rows(IDS[1:2], x=list(wide[1:]))
+
+
+@requirement("GET-05")
+def test_a_field_that_another_process_appended_to_other_rows_is_not_produced(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes that find columns by what most rows have may find another of the same width."""
+    policy, reference = (part.via(actor) for actor in actors(2))
+    part.put_labeled(IDS)
+    half = len(IDS) // 2
+    policy.put(IDS[:half], y=torch.full((half, 4), -1.0))
+    reference.put(IDS[half:], z=torch.full((half, 4), -2.0))
+    for view in (part, policy, reference):
+        view.expect_rows(IDS[:half], y=list(torch.full((half, 4), -1.0)))
+        for ids in (IDS, IDS[half:], IDS[half : half + 1]):
+            read = f"a read of y of {ids}, of which {IDS[half:]} have only z"
+            expect_lookup_error(lambda: view.get(ids, "y"), read)  # noqa: B023 - called at once

@@ -1,0 +1,55 @@
+"""TAG across processes: tags of many rows of two writers, and tags of rows to be claimed next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rlconform.certify.assertions.expect import expect, expect_equal, same_object
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+
+#: Rows of each writer.
+ROWS = 160
+
+
+@requirement("TAG-01")
+@pytest.mark.parametrize(
+    "values", [(1, 1.0), (True, 1), (1, "1"), (False, None)], ids=lambda values: f"{values}"
+)
+def test_tags_of_many_rows_of_two_writers_keep_value_and_type(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, values: tuple[object, object]
+) -> None:
+    """Planes that number the values of a large claim must not take equal values for one."""
+    part = new_partition(num_samples=2 * ROWS)
+    views = [part.via(actor) for actor in actors(2)]
+    tags = {}
+    for view, value, group in zip(views, values, "uv", strict=True):
+        new = {f"{group}_g{n}": {"kept": value, "n": n} for n in range(ROWS)}
+        view.put_labeled(list(new), tags=list(new.values()))
+        tags |= new
+    for view, task in zip(views, ("train", "prev_lp"), strict=True):
+        got = tags_by_id(view.claim(task, batch_size=2 * ROWS))
+        wrong = {i: row for i, row in tags.items() if not same_object(got.get(i), row)}
+        first = next(iter(wrong), "")
+        expect(not wrong, f"the tags {wrong.get(first)} of {first!r}", repr(got.get(first)))
+
+
+@requirement("TAG-01", leans_on=("GET-10",))
+@each_pair
+def test_a_consumer_that_claims_by_turns_gets_tags_that_another_process_stamped_since(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send the next rows ahead to a steady consumer send them with their old tags."""
+    consumer, stamper = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(24)]
+    stamper.put_labeled(ids, tags=[{"version": 0}] * len(ids))
+    due = dict.fromkeys(ids, 0)
+    for version in range(1, 6):
+        got = {i: row["version"] for i, row in tags_by_id(consumer.claim(batch_size=4)).items()}
+        expect_equal(got, {i: due.pop(i) for i in got}, f"versions before stamp {version}")
+        stamper.put(list(due), [{"version": version}] * len(due))
+        due = dict.fromkeys(due, version)
