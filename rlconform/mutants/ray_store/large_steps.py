@@ -1,0 +1,103 @@
+"""Planes that are right for few rows, or of one process, and wrong in a step of several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.mutants.memory.helpers import give_back, rows_in
+from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.types import Ids
+
+
+@controller_mutant("CLAIM-08", evidence="with weight_version", chance=False, may_fail="STAT-01")
+class NewerWeightsQueuedAgain(Controller):
+    """Lets tasks claim a row again if it is put with a higher ``weight_version``."""
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        before = {row.sample_id: row.tags for row in rows_in(self._index, put.partition_id, None)}
+        due = await super().commit(put, columns, reference)
+        if isinstance(due, Refusal) or put.tags is None or not columns:
+            return due
+        for sample_id, tags in zip(put.sample_ids, put.tags, strict=True):
+            old, new = (each.get("weight_version") for each in (before.get(sample_id, {}), tags))
+            if isinstance(old, int) and isinstance(new, int) and new > old:
+                for row in rows_in(self._index, put.partition_id, [sample_id]):
+                    for task in row.claimed_by:
+                        give_back(self._index.partition(put.partition_id), [row], task)
+        return due
+
+
+#: Rows that are cleared as one range.
+SPAN = 128
+
+
+@controller_mutant("CLEAR-01", evidence="kept0", chance=False, may_fail="CLEAR-08")
+class ManyOwnRowsClearedAsRange(Controller):
+    """Drops all rows from the oldest to the newest, if 128 or more of the caller are cleared."""
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        rows = [] if sample_ids is None else rows_in(self._index, partition_id, sample_ids)
+        if len(rows) >= SPAN and {row.writer for row in rows} == {writer}:
+            ages = [row.age for row in rows]
+            sample_ids = [
+                row.sample_id
+                for row in rows_in(self._index, partition_id, None)
+                if min(ages) <= row.age <= max(ages)
+            ]
+        return await super().clear(partition_id, sample_ids, writer)
+
+
+@controller_mutant("CLEAR-03", evidence="own", chance=False, may_fail="CLEAR-08")
+class RestOfAPutBelongsToItsMover(Controller):
+    """Takes the rest of a large put for rows of the process that has cleared most of it."""
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        rows = [] if sample_ids is None else rows_in(self._index, partition_id, sample_ids)
+        gone = Counter(row.writer for row in rows if row.writer != writer)
+        done = await super().clear(partition_id, sample_ids, writer)
+        for row in rows_in(self._index, partition_id, None):
+            if gone[row.writer] >= SPAN:
+                row.writer = writer
+        return done
+
+
+#: Gaps in what a task has claimed that a note of it holds.
+GAPS = 512
+
+
+@controller_mutant("STAT-01", evidence="the older rows unclaimed", chance=False, may_fail="STAT-02")
+class StatusForgetsManyGaps(Controller):
+    """Takes all rows before the newest claimed one for claimed, if more than 512 are not."""
+
+    async def all_claimed(self, partition_id: str, tasks: list[str]) -> Any:
+        answer = await super().all_claimed(partition_id, tasks)
+        if isinstance(answer, Refusal) or answer:
+            return answer
+        rows = [row for row in rows_in(self._index, partition_id, None) if row.fields]
+        return bool(rows) and all(self._looks_claimed(rows, task) for task in tasks)
+
+    def _looks_claimed(self, rows: list[Any], task: str) -> bool:
+        claimed = [row.age for row in rows if task in row.claimed_by]
+        newest = max(claimed, default=-1)
+        gaps = sum(row.age < newest and task not in row.claimed_by for row in rows)
+        later = any(row.age > newest for row in rows)
+        return not later and (gaps == 0 or gaps > GAPS)
+
+
+@controller_mutant("TAG-01", evidence="kept", chance=False, may_fail="TAG-06")
+class TagsOfLargeClaimsNumberedByEquality(Controller):
+    """Numbers the values of a tag in claims of 64 and more rows, and takes equal ones for one."""
+
+    async def claim(self, partition_id: str, *claim: Any) -> Any:
+        answer = await super().claim(partition_id, *claim)
+        if answer is None or isinstance(answer, Refusal) or len(answer[0]) < 64:
+            return answer
+        known: dict[Any, Any] = {}
+        ids, tags = answer
+        return ids, [
+            {name: known.setdefault((name, value), value) for name, value in row.items()}
+            for row in tags
+        ]
