@@ -1,4 +1,4 @@
-"""Clients that take what they know of a column or row for right, as another process changes it."""
+"""Clients that trust what they know of a column or a row after another process changed it."""
 
 from __future__ import annotations
 

@@ -13,38 +13,18 @@ from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 
-#: Bytes of a column that is sent apart from the others.
-BULK = 1 << 20
-
-
-@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
-class PutLargeColumnsSentFirst(RayStoreClient):
-    """Stores columns of 1 MiB and more before the others, if their rows exist.
-
-    A reader that comes between gets the new value of one field and the old one of another.
-    """
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        if isinstance(fields, TensorDict) and isinstance(partition_id, str):
-            leaves = {name: fields.get(name) for name in map(str, fields.keys())}
-            tensors = {k: leaf for k, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
-            large = [name for name, leaf in tensors.items() if leaf.nbytes >= BULK]
-            if large and set(self.list_sample_ids(partition_id)).issuperset(sample_ids):
-                super().put_samples(sample_ids, partition_id, fields.select(*large))
-        return super().put_samples(sample_ids, partition_id, fields, tags)
-
 
 class _PutsInSteps(RayStoreClient):
-    """A client that stores a put of tensors in several steps, if its rows exist."""
+    """A client that stores a put in several steps, if its rows exist; the last one has the tags."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        known = isinstance(fields, TensorDict) and isinstance(partition_id, str)
-        if known and set(self.list_sample_ids(partition_id)).issuperset(sample_ids):
-            assert isinstance(fields, TensorDict)
+        if (
+            isinstance(fields, TensorDict)
+            and isinstance(partition_id, str)
+            and set(self.list_sample_ids(partition_id)).issuperset(sample_ids)
+        ):
             *earlier, last = self.steps(fields)
             for names in earlier:
                 super().put_samples(sample_ids, partition_id, fields.select(*names))
@@ -54,7 +34,30 @@ class _PutsInSteps(RayStoreClient):
 
     def steps(self, fields: TensorDict) -> Iterator[list[str]]:
         """Yield the names of the columns of each step."""
-        yield list(map(str, fields.keys()))
+        raise NotImplementedError
+
+
+def _bytes_of(fields: TensorDict, name: str) -> int:
+    leaf = fields.get(name)
+    return leaf.nbytes if isinstance(leaf, torch.Tensor) else 0
+
+
+#: Bytes of a column that is sent before the others.
+BULK = 1 << 20
+
+
+@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
+class PutLargeColumnsSentFirst(_PutsInSteps):
+    """Stores columns of 1 MiB and more before the others.
+
+    A reader that comes between gets the new value of one field and the old one of another.
+    """
+
+    def steps(self, fields: TensorDict) -> Iterator[list[str]]:
+        names = list(map(str, fields.keys()))
+        if large := [name for name in names if _bytes_of(fields, name) >= BULK]:
+            yield large
+        yield names
 
 
 @ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
@@ -79,8 +82,7 @@ class PutCutIntoMessages(_PutsInSteps):
         message: list[str] = []
         room = MESSAGE
         for name in map(str, fields.keys()):
-            leaf = fields.get(name)
-            size = leaf.nbytes if isinstance(leaf, torch.Tensor) else 0
+            size = _bytes_of(fields, name)
             if message and size > room:
                 yield message
                 message, room = [], MESSAGE

@@ -256,7 +256,7 @@ def test_no_rows_are_set_aside_for_a_steady_consumer(
 
 
 #: How a claim waits: with or without the number of its rank, for rows or for groups of two.
-WAITS = {"no_rank": (None, 1), "of_a_rank": (1, 1), "for_groups": (None, 2)}
+WAITS = {"no_rank": (None, None), "of_a_rank": (1, None), "for_groups": (None, 2)}
 
 
 @requirement("CLAIM-04")
@@ -267,10 +267,10 @@ def test_a_claim_that_waits_holds_no_ready_rows_back(
     actors: Actors,
     pair: tuple[int, int],
     dp_rank: int | None,
-    group_size: int,
+    group_size: int | None,
 ) -> None:
     """Planes that set rows aside for a claim which waits for more keep them from others."""
-    part = new_partition(**({"grpo_group_size": group_size} if group_size > 1 else {}))
+    part = new_partition(grpo_group_size=group_size)
     waiter, other = looker_and_changer(part, actors, pair)
     ready = [f"u{n // 2}_g{n % 2}" for n in range(4)]
     part.put_labeled(ready)

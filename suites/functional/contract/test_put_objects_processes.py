@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect_equal, expect_objects
+from rlconform.certify.assertions.expect import (
+    expect_equal,
+    expect_objects,
+    is_rejected,
+    leaning_on,
+)
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.refusable_objects import (
@@ -170,6 +175,25 @@ def test_a_log_is_extended_though_another_process_replaced_it(
             return
         for view in (second, first):
             expect_objects(view.get(["u0_g0"], "log"), "log", [value])
+
+
+#: Texts with half of a character, as JSON that was cut holds them, which UTF-8 has no bytes for.
+HALVES = ["sunny \ud83d", "\udc00", [{"role": "tool", "content": "\ud83d and more"}]]
+
+
+@requirement("PUT-21")
+@each_pair
+def test_texts_with_half_a_character_reach_another_process_or_are_refused(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that send texts as UTF-8 may replace what they can't send."""
+    reader, writer = looker_and_changer(part, actors, pair)
+    if is_rejected(lambda: writer.put(["r0", "r1", "r2"], log=object_array([*HALVES]))):
+        with leaning_on("PUT-16"):
+            reader.expect_absent(["r0", "r1", "r2"], "log")
+        return
+    for view in (reader, writer):
+        expect_objects(view.get(["r0", "r1", "r2"], "log"), "log", HALVES)
 
 
 #: The values of a column, as they are registered one after the other.

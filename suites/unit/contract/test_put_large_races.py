@@ -1,6 +1,6 @@
 """PUT-22: reads beside large puts return all fields of one put.
 
-A read of a small column takes too short a time for a put to come between it and another.
+A small put takes too short a time for a read to come between its parts.
 """
 
 from __future__ import annotations
