@@ -167,6 +167,11 @@ class ScatteringClient:
         last: RecordingClient = self._last.client
         return last.last_end
 
+    @property
+    def last_place(self) -> int:
+        """The number of the process that made this thread's last call."""
+        return self._clients.index(self._last.client)
+
     def _scattered(self, method: str) -> Callable[..., Any]:
         def scattered(*args: Any, **kwargs: Any) -> Any:
             if method == "clear_samples" and kwargs.get("sample_ids", args[:1] or "") is None:

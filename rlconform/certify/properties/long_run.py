@@ -39,9 +39,11 @@ from rlconform.certify.properties.long_run_plan import (
 )
 from rlconform.certify.properties.runner import PropertyRunner
 
-#: Steps of a run; runs of a style for each check of it.
-STEPS = 300
+#: Steps of a run, and of a large one; runs of a style for each check of it.
+STEPS, LARGE_STEPS = 300, 90
 RUNS = 3
+#: How many times as many runs several processes make: half of theirs are large.
+OF_PROCESSES = 2
 #: Seconds of the plane's calls after which a run makes no further step; for each check of a style,
 #: also after which its runs end.
 LONG_RUNS_S = 1.6
@@ -101,6 +103,8 @@ class LongRun:
     def _run(self, steps: Sequence[int]) -> None:
         first = self._partitions[0]
         first.stand(self._plan.standing)
+        if self._plan.large:
+            steps = [number for number in steps if number < LARGE_STEPS]
         began = self._runner.plane_seconds
         for made, number in enumerate(steps):
             self._runner.check_time()
@@ -161,7 +165,7 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
         return None
 
     def search() -> None:
-        for number in range(math.ceil(RUNS * runner.effort) * checks):
+        for number in range(runs):
             seed, steps = f"{runner.seed} {profile.style} {number}", list(range(STEPS))
             if seed not in shared.made:
                 if shared.over:
@@ -180,8 +184,10 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
                 runner.failure = found.failure
                 raise Flaky("the plane answered the same calls in another way before")
 
-    runner.plane_s = max(runner.plane_s, LONG_RUNS_S * checks)
-    runner.search_s = SEARCH_S
+    times = OF_PROCESSES if runner.of_several_processes else 1
+    runs = math.ceil(RUNS * runner.effort) * checks * times
+    runner.plane_s = max(runner.plane_s, LONG_RUNS_S * checks * times)
+    runner.search_s = SEARCH_S * times
     runner.run(search)
     shared.over |= runner.cut_short
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from rlconform.certify.assertions.expect import ContractViolation, expect
@@ -19,6 +21,10 @@ class ModelledClaims(ModelledRows):
     """Claims, blocked ones among them; each public method makes one call, or a few."""
 
     _standing: StandingClaims | None = None
+    #: Task, fields, size and rank of the newest claim, which a consumer repeats.
+    _newest: tuple[str, list[str], int, int | None] | None = None
+    #: The tasks of the newest status, which a driver asks for again.
+    _asked: Sequence[str] = ()
 
     def stand(self, count: int) -> None:
         """Let so many claims wait until ``end_standing``."""
@@ -51,23 +57,30 @@ class ModelledClaims(ModelledRows):
         self._model.put(ids, [AWAITED], 0)
 
     def _claimable_fields(self) -> list[str]:
-        """Draw fields that were declared or that a row has: a plane may refuse a claim by others.
+        """Draw known fields: a plane may refuse a claim by others.
 
         The first two are always declared.
         """
-        known = {*self._plan.declared}.union(*(row.versions for row in self._model.rows.values()))
+        known = self._known_fields()
         drawn = [name for name in self._plan.some_fields() if name in known]
         return drawn or self._plan.fields[:2]
 
+    def _known_fields(self) -> set[str]:
+        """Return the fields that were declared or that a row has."""
+        return {*self._plan.declared}.union(*(row.versions for row in self._model.rows.values()))
+
     def claim(self) -> None:
         """Claim some of the rows that are ready; block for rows that are ready now and then."""
-        rng, task = self._plan.rng, self._plan.task()
-        names = self._claimable_fields()[:2]
+        rng = self._plan.rng
+        task, names, size, rank = self._newest or (self._plan.task(), self._plan.fields[:2], 1, 0)
+        if rng.random() < 0.6 or not self._known_fields().issuperset(names):
+            task, names = self._plan.task(), self._claimable_fields()[:2]
+            size, rank = rng.choice((1, 2, 3, 8, 50, 2000)), rng.choice((None, None, 0, 1))
+        self._newest = task, names, size, rank
         ready = self._model.ready(task, names)
-        size = min(max(1, len(ready)), rng.choice((1, 2, 3, 8, 50, 2000)))
+        size = min(max(1, len(ready)), size)
         blocking = bool(ready) and rng.random() < 0.3
         wait_s = self._part.timeouts.operation
-        rank = rng.choice((None, None, 0, 1))
         meta = self._part.claim(
             task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank
         )
@@ -111,9 +124,11 @@ class ModelledClaims(ModelledRows):
         raise ContractViolation(due, f"a claim of {meta.sample_ids}", leans_on=("CLAIM-05",))
 
     def drain(self) -> None:
-        """Claim all ready rows for one task, and compare the status."""
-        self._drain(self._plan.task())
-        self.status()
+        """Claim all ready rows for one task or more, and compare the status of these."""
+        tasks = self._some_tasks()
+        for task in tasks:
+            self._drain(task)
+        self._judge_status(tasks)
 
     def _drain(self, task: str) -> None:
         for name in self._plan.fields:
@@ -124,10 +139,17 @@ class ModelledClaims(ModelledRows):
 
     def status(self) -> None:
         """Compare the status of one task or two."""
-        tasks = self._plan.rng.sample(self._plan.tasks, self._plan.rng.choice((1, 1, 2)))
+        repeats = self._asked and self._plan.rng.random() < 0.5
+        self._judge_status(self._asked if repeats else self._some_tasks())
+
+    def _some_tasks(self) -> list[str]:
+        return self._plan.rng.sample(self._plan.tasks, self._plan.rng.choice((1, 1, 2)))
+
+    def _judge_status(self, tasks: Sequence[str]) -> None:
         due = self._model.consumed(tasks)
         if due is None:
             return
+        self._asked = tasks
         got = self._part.consumed(*tasks)
         with self._plan.judged_as("status") as judged:
             expect(got is due or not judged, f"the status of {tasks} to be {due}", str(got))

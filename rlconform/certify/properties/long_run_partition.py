@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties.long_run_claims import ModelledClaims
-from rlconform.certify.properties.long_run_plan import LOG
+from rlconform.certify.properties.long_run_plan import LOG, MOST_ROWS
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta
 
@@ -28,11 +28,12 @@ class LongRunPartition(ModelledClaims):
 
     def put_new(self) -> None:
         """Put new rows, some of them under ids that were cleared."""
-        size = self._plan.size()
+        size = min(self._plan.size(), MOST_ROWS - len(self._model.rows))
         gone = [i for i in self._model.cleared if i not in self._model.rows]
         again = self._plan.some(gone)[:size] if self._plan.rng.random() < 0.5 else []
         ids = [*again, *(self._plan.new_id() for _ in range(size - len(again)))]
-        self._plan.rng.shuffle(ids)
+        if self._plan.rng.random() < 0.6:
+            self._plan.rng.shuffle(ids)
         self._write(ids, self._plan.some_fields(), self._plan.rng.random() < 0.6)
 
     def put_more(self) -> None:
@@ -41,6 +42,20 @@ class LongRunPartition(ModelledClaims):
         if rng.random() < 0.2:
             ids.insert(rng.randint(0, len(ids)), self._plan.new_id())
         self._write(ids, self._plan.some_fields(), rng.random() < 0.3)
+
+    def fill(self) -> None:
+        """Put a field on rows that lack it, such as rows that were only announced by tags."""
+        name = self._plan.rng.choice(list(self._kinds))
+        lacking = [i for i in self._model.rows if not self._model.produced(i, [name])]
+        ids = self._plan.rng.choice((lacking, self._plan.some(lacking)))
+        self._write(ids, [name], tagged=False)
+
+    def renew(self) -> None:
+        """Put all fields of some rows again with tags, as a rollout that is made anew does."""
+        ids = self._plan.some(list(self._model.rows))
+        names = [*self._model.rows[ids[0]].versions] if ids else []
+        alike = [i for i in ids if self._model.rows[i].versions.keys() == {*names}]
+        self._write(alike, names, tagged=True)
 
     def put_again(self) -> None:
         """Repeat an earlier put, as a retry does, whatever was put or cleared since."""
@@ -54,7 +69,7 @@ class LongRunPartition(ModelledClaims):
         """Put a field again on all rows that have it, half of the time as another dtype."""
         name = self._plan.rng.choice(list(self._kinds))
         held = [i for i in self._model.rows if self._model.produced(i, [name])]
-        if len(held) <= MANY:
+        if len(held) <= MANY or self._plan.large:
             if self._plan.rng.random() < 0.5:
                 self._kinds[name] = self._kinds[name].retyped()
             self._write(self._plan.rng.sample(held, len(held)), [name], tagged=False)
@@ -66,11 +81,11 @@ class LongRunPartition(ModelledClaims):
         self._write([*ids, *(self._plan.new_id() for _ in range(more))], [], tagged=True)
 
     def clear(self) -> None:
-        """Clear some rows, unknown ones among them, all rows but some, or all."""
+        """Clear some rows, with unknown ones, all but some, those of one process, or all."""
         rows = list(self._model.rows)
         some: list[str] = self._plan.some(rows)
         ids: list[str] | None = some
-        match self._plan.rng.randrange(10):
+        match self._plan.rng.randrange(20 if self._plan.large else 10):
             case 0:
                 ids = None
             case 1:
@@ -78,6 +93,9 @@ class LongRunPartition(ModelledClaims):
                 ids = [i for i in rows if i not in kept]
             case 2 | 3:
                 ids = [*some, "nobody", *some[:1]]
+            case 4 if some:
+                writer = self._writers.get(some[0])
+                ids = [i for i in rows if self._writers.get(i) == writer]
         if ids is None:
             self.end_standing()
         self._part.clear(ids)

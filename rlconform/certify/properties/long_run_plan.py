@@ -13,7 +13,7 @@ import torch
 from rlconform.certify.properties.long_run_caller import Mode
 from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import KINDS
+from rlconform.certify.properties.near_values import KINDS, FieldKind
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
@@ -24,8 +24,10 @@ from rlconform.contract.fields import INPUT_LENGTHS
 TASKS = ("train", "prev_lp", "prev", "train_2")
 #: The object column.
 LOG = "log"
+#: A tag that has small numbers, as GRPO's rows have, and may grow when a row is put again.
+WEIGHT_VERSION = "weight_version"
 #: Keys of tags; one is the name of a field.
-KEYS = ("v", "note", "x", INPUT_LENGTHS)
+KEYS = ("v", "note", "x", INPUT_LENGTHS, WEIGHT_VERSION)
 ODD_KEYS = [text for text in ODD_TEXTS if text]
 #: Names that a plane may give to what it keeps beside a field ``x``, or beside all fields.
 NEAR_NAMES = (
@@ -40,8 +42,13 @@ STEMS = 4
 FIELDS, MANY_FIELDS = 5, 90
 #: Fields of a put or read at most, but for a few.
 SOME_FIELDS = 6
-#: Rows of a batch.
+#: Kinds of fields of a large run: mostly one number a row, or token ids.
+LARGE_KINDS = (*KINDS, *[FieldKind(torch.int64, (), 0)] * 8, *[FieldKind(torch.int64)] * 4)
+#: Rows of a batch; those of a large run, of which some are beyond what a plane pages or packs.
 SIZES = (1, 1, 1, 2, 2, 3, 4, 8, 17, 33)
+LARGE = (1, 3, 16, 64, 130, 260, 260, 520, 1030, 2060)
+#: Tensor fields of a large run, and rows of a partition after which none are put.
+LARGE_FIELDS, MOST_ROWS = 3, 5000
 #: Claims of a run that wait for rows that never come, and that wait for rows put meanwhile.
 MOST_WAITS = 6
 
@@ -87,11 +94,13 @@ OFTEN: dict[Style, tuple[tuple[str, ...], ...]] = {
 
 #: Calls of a run; each is a method of ``LongRunPartition``.
 CALLS = (
-    "put_new", "put_more", "put_again", "overwrite_all", "tag", "clear", "burst",
+    "put_new", "put_more", "fill", "renew", "put_again", "overwrite_all", "tag", "clear", "burst",
     "claim", "wait", "time_out", "drain", "read", "read_again", "fetch", "status",
 )  # fmt: skip
 #: How many claims wait all through a run.
 STANDING = (0, 0, 0, 1, 3, 40)
+#: Share of the runs of several processes that are large.
+LARGE_SHARE = 0.5
 #: How a run makes its calls.
 MODES: tuple[Mode, ...] = ("here", "here", "here", "threads", "threads", "inference", "loop")
 
@@ -120,6 +129,7 @@ class RunPlan:
         tasks: The tasks that claim.
         mode: How the run makes its calls.
         several_processes: Whether several processes make them.
+        large: Whether batches have hundreds of rows: several processes then make a large step.
         standing: How many claims wait all through the run.
         wrong: The kind of the run's first wrong answer.
         over: Whether the run may make no further step: the model can't follow the plane.
@@ -127,24 +137,31 @@ class RunPlan:
 
     def __init__(self, profile: LongRunProfile, rng: Random, runner: PropertyRunner) -> None:
         self.profile, self.rng, self.runner = profile, rng, runner
+        runner.scatter(rng)
+        self.several_processes = runner.of_several_processes
+        self.large = self.several_processes and rng.random() < LARGE_SHARE
         self.rows, self.objects = NearColumns(rng), NearObjects(rng)
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
-        more = MANY_FIELDS if rng.random() < 0.15 else 0
-        names += [f"y{n}" for n in range(more)]
+        if self.large:
+            del names[LARGE_FIELDS:]
+        elif rng.random() < 0.15:
+            names += [f"y{n}" for n in range(MANY_FIELDS)]
         names, self.tasks = self._accepted_names(names)
-        self.kinds = dict(zip(names, rng.choices(KINDS, k=len(names)), strict=True))
+        kinds = LARGE_KINDS if self.large else KINDS
+        self.kinds = dict(zip(names, rng.choices(kinds, k=len(names)), strict=True))
         self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
         self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
         self.wrong: Judged | None = None
         self.over = False
         self.waits = 0
-        self.several_processes = runner.scatter(rng)
         self.mode: Mode = "here" if self.several_processes else rng.choice(MODES)
         self.standing = 0 if self.several_processes else rng.choice(STANDING)
         self._weights = self._draw_weights()
-        self._scale = rng.choice((1, 1, 10, 60))
+        self._sizes = LARGE if self.large else SIZES
+        self._scale = 1 if self.large else rng.choice((1, 1, 10, 60))
         stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", rng.choice(ODD_KEYS)))
         self._stems = list(dict.fromkeys(self._names([stem] * STEMS)))
+        self._digits = rng.choice((0, 0, 3, 6)) if self.large else 0
         self._ids = 0
 
     def _accepted_names(self, fields: list[str]) -> tuple[list[str], list[str]]:
@@ -168,7 +185,9 @@ class RunPlan:
         weights["drain"] = min(2, weights["drain"])
         if self.profile.style == "refuses":
             weights["refuse"] = 8
-        weights["burst"] = self.rng.choice((0, 0, 0, 1))
+        if self.large:
+            weights["put_new"] = 8
+        weights["burst"] = 0 if self.large else self.rng.choice((0, 0, 0, 1))
         if self.several_processes:  # one that waits can't attach anew
             weights["wait"] = 0
         return weights
@@ -200,17 +219,17 @@ class RunPlan:
             return f"{self.rng.choice(self._stems)}{self.rng.randrange(40)}"
         self._ids += 1
         number, place = divmod(self._ids, len(self._stems))
-        return f"{self._stems[place]}{number}"
+        return f"{self._stems[place]}{number:0{self._digits}}"
 
     def size(self) -> int:
         """Draw how many rows a put of new rows has; a few runs have a few large puts."""
-        return self.rng.choice(SIZES) * (self._scale if self.rng.random() < 0.05 else 1)
+        return self.rng.choice(self._sizes) * (self._scale if self.rng.random() < 0.05 else 1)
 
     def some(self, rows: Sequence[str]) -> list[str]:
         """Draw some of the rows, in their order, in the reverse order or in any."""
         if not rows:
             return []
-        size = min(len(rows), self.rng.choice(SIZES))
+        size = min(len(rows), self.rng.choice(self._sizes))
         if self.rng.random() < 0.7:
             return self.rng.sample(rows, size)
         at = self.rng.randrange(len(rows))
@@ -227,7 +246,6 @@ class RunPlan:
         if self.rng.random() < 0.05:
             keys += self.rng.sample(ODD_KEYS, self.rng.choice((1, 2, 40)))
         lengths = (0, 1, 7, 255, 256, 65536)
-        return {
-            key: self.rng.choice(lengths) if key == INPUT_LENGTHS else self.objects.tag()
-            for key in keys
-        }
+        drawn = {key: self.objects.tag() for key in keys}
+        numbers = {INPUT_LENGTHS: lengths, WEIGHT_VERSION: range(9)}
+        return drawn | {key: self.rng.choice(numbers[key]) for key in keys if key in numbers}

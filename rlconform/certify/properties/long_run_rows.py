@@ -48,6 +48,7 @@ class ModelledRows:
         self._plan, self._part = plan, part
         self._kinds = dict(plan.kinds)
         self._model = PartitionModel()
+        self._writers: dict[str, int] = {}  # by id: the process that put the row last
         self._values: dict[tuple[str, str], list[Any]] = defaultdict(list)  # by id and field
         self._puts: deque[Put] = deque(maxlen=REMEMBERED)
         self._claimed: deque[KVBatchMeta] = deque(maxlen=REMEMBERED)  # copies
@@ -80,6 +81,7 @@ class ModelledRows:
             if LOG in rows and not _plain(rows[LOG]):
                 return  # refused, as PUT-28 allows; nothing may have changed
             raise
+        self._writers |= dict.fromkeys(ids, self._plan.runner.place)
         for name, column in columns.items():
             self._spoil(*(column if name == LOG else [column]))
         self._spoil(*(given or ()), receipt.sample_ids, receipt.fields)

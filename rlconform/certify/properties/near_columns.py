@@ -19,6 +19,9 @@ from rlconform.certify.properties.near_values import WIDTHS, FieldKind, NearRows
 PATTERNED = 0.3
 #: Elements of the rows of a column of long rows, and how many of its first rows are long.
 LONG, LONG_ROWS = (5_000, 20_000, 70_000), 2
+#: Share of fields of one number a row that always hold few numbers, as the index of a prompt does,
+#: and how many a column holds; several columns together hold more than one byte counts.
+OF_FEW, CATEGORIES = 0.4, 100
 #: What rewards and advantages are made of.
 _DECIMALS = (0.0, -0.0, 1.0, -1.0, 0.5, 0.25, 0.1, 1e-4, -0.3, 2.0, 1e6)
 
@@ -30,6 +33,7 @@ class NearColumns:
         self._rng = rng
         self._rows = NearRows(rng)
         self._widths: list[int] = []  # of the newest jagged column
+        self._of_few: dict[str, bool] = {}  # by field: whether all its columns hold few numbers
 
     def draw(self, name: str, kind: FieldKind, earlier: Sequence[list[Tensor]]) -> list[Tensor]:
         """Return one row of the field for each row in ``earlier``, its former values."""
@@ -39,6 +43,12 @@ class NearColumns:
         return rows
 
     def _drawn(self, name: str, kind: FieldKind, earlier: Sequence[list[Tensor]]) -> list[Tensor]:
+        if name not in self._of_few:
+            self._of_few[name] = kind.width == 0 and self._rng.random() < OF_FEW
+        if self._of_few[name]:
+            start = CATEGORIES * self._rng.randrange(5)
+            numbers = self._rng.choices(range(start, start + CATEGORIES), k=len(earlier))
+            return [torch.full(kind.behind, number).to(kind.dtype) for number in numbers]
         if self._rng.random() > PATTERNED or not earlier:
             return self._rows.draw(name, kind, earlier)
         n = len(earlier)

@@ -172,13 +172,23 @@ class PropertyRunner:
         """Return a report of the error and the calls that led to it."""
         return FailureReport.of(error, self.client.recording)
 
-    def scatter(self, rng: random.Random) -> bool:
-        """If several processes make the calls, draw anew which makes which; return whether so."""
+    @property
+    def of_several_processes(self) -> bool:
+        """Whether several processes make the calls."""
+        client: object = self.client
+        return isinstance(client, ScatteringClient)
+
+    @property
+    def place(self) -> int:
+        """The number of the process that made the last call; 0 if one makes all."""
+        client: object = self.client
+        return client.last_place if isinstance(client, ScatteringClient) else 0
+
+    def scatter(self, rng: random.Random) -> None:
+        """If several processes make the calls, draw anew which makes which."""
         client: object = self.client
         if isinstance(client, ScatteringClient):
             client.follow(random_policy(rng))
-            return True
-        return False
 
     @property
     def plane_seconds(self) -> float:

@@ -71,11 +71,8 @@ class _NeedsByTask(WakesSome):
         return not newest[-1] or any(partition.is_ready(task, need, 1) for need in newest[-1])
 
 
-@ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class WaitersShareFieldsOfTask(ControllerClient):
-    """Keeps for each task one entry of what its waiting claims need: that of the newest process."""
-
-    controller_class = _NeedsByTask
+class _ClaimsAsProcess(ControllerClient):
+    """A client that sends its process with a waiting claim, which ``claim_of`` makes."""
 
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
@@ -87,6 +84,43 @@ class WaitersShareFieldsOfTask(ControllerClient):
             return call(method, wait_s, *args)
 
         self._connection.call_waiting = as_process
+
+
+@ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
+class WaitersShareFieldsOfTask(_ClaimsAsProcess):
+    """Keeps for each task one entry of what its waiting claims need: that of the newest process."""
+
+    controller_class = _NeedsByTask
+
+
+#: Seconds after which a waiting claim is parked.
+PARKED_S = 5.0
+
+
+class _ParksWaiters(WakesSome):
+    _claimant, _putter = "", ""
+
+    async def claim_of(self, process: str, *claim: Any) -> Any:
+        self._claimant = process
+        return await self.claim(*claim)
+
+    async def commit(self, put: StoredPut, columns: Any, reference: list[Any]) -> Any:
+        self._putter = put.writer
+        return await super().commit(put, columns, reference)
+
+    def note(self) -> Any:
+        return self._claimant, time.monotonic()
+
+    def concern(self, _partition_id: str, _task: str, noted: Any) -> bool:
+        process, began = noted
+        return self._putter == process or time.monotonic() - began < PARKED_S
+
+
+@ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
+class ParkedClaimWokenByOwnPutsOnly(_ClaimsAsProcess):
+    """Wakes a claim that has waited for five seconds by puts of its own process only."""
+
+    controller_class = _ParksWaiters
 
 
 class _Subscriptions(WakesSome):
@@ -214,12 +248,19 @@ class _SetsRowsAside(Controller):
     async def ranks_wait(self, partition_id: str, task: str) -> bool:
         return self._waiting_ranks[partition_id, task] > 0
 
+    async def group_size(self, partition_id: str) -> int:
+        known = self._index._partitions.get(partition_id)
+        return 1 if known is None else known._group_size
 
-@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02")
-class WaitingRankSetsRowsAside(ControllerClient):
-    """Sets the ready rows aside for a claim of a ``dp_rank`` that waits for more."""
+
+class _SetsRowsAsideForSome(ControllerClient):
+    """Sets the ready rows aside for claims that wait for more, if ``of_waiting`` says so."""
 
     controller_class = _SetsRowsAside
+
+    def of_waiting(self, partition_id: str, dp_rank: int | None) -> bool:
+        """Whether rows are set aside for such a claim."""
+        raise NotImplementedError
 
     def claim_meta(
         self,
@@ -232,7 +273,7 @@ class WaitingRankSetsRowsAside(ControllerClient):
         timeout_s: float = 60.0,
     ) -> KVBatchMeta:
         call, where = self._connection.call, (partition_id, task_name)
-        waits = blocking is True and dp_rank is not None
+        waits = blocking is True and self.of_waiting(partition_id, dp_rank)
         if blocking is False and call("ranks_wait", *where):
             required_fields = [*required_fields, "set aside"]
         if waits:
@@ -243,3 +284,19 @@ class WaitingRankSetsRowsAside(ControllerClient):
         finally:
             if waits:
                 call("rank_waits", *where, -1)
+
+
+@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02")
+class WaitingRankSetsRowsAside(_SetsRowsAsideForSome):
+    """Sets the ready rows aside for a claim of a ``dp_rank`` that waits for more."""
+
+    def of_waiting(self, _partition_id: str, dp_rank: int | None) -> bool:
+        return dp_rank is not None
+
+
+@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02 CLAIM-15")
+class WaitingClaimSetsGroupsAside(_SetsRowsAsideForSome):
+    """Sets the groups that are whole aside for a claim that waits for more of them."""
+
+    def of_waiting(self, partition_id: str, _dp_rank: int | None) -> bool:
+        return int(self._connection.call("group_size", partition_id)) > 1

@@ -17,6 +17,7 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import TARGET as MEMORY
 from rlconform.backends.memory import MemoryClient
+from rlconform.certify.isolation.scattering_client import Policy, ScatteringClient
 from rlconform.certify.properties import runner as runner_module
 from rlconform.certify.properties.long_run import (
     STEPS,
@@ -83,6 +84,29 @@ class RefusesNames(MemoryClient):
 def test_a_plane_that_refuses_confusable_names_passes() -> None:
     plane = replace(MEMORY, open=RefusesNames)
     assert run_on(plane, "PUT-13").failure is None
+
+
+class SwapsRowsOfLargeReads(MemoryClient):
+    """A plane that swaps the first two rows of a read of more than 256."""
+
+    def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> TensorDict:
+        if len(sample_ids) > 256:
+            first, second, *others = sample_ids
+            sample_ids = [second, first, *others]
+        return super().get_samples(sample_ids, partition_id, select_fields)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_large_runs_of_several_processes_find_what_shows_with_many_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner_module, "SHRINK_S", 1.0)
+    plane, recording = SwapsRowsOfLargeReads(), Recording()
+    clients = [RecordingClient(plane, recording, name) for name in ("client", "one", "two")]
+    client: Any = ScatteringClient(clients, Policy("random", None), 0, lambda _place: None)
+    runner = PropertyRunner(client, MEMORY.timeouts, stream="a long run", effort=0.3)
+    with pytest.raises(FailedExample, match="row"):
+        run_long_runs(runner, LONG_RUNS["PUT-13"], SharedRuns())
 
 
 @pytest.mark.usefixtures("unhurried")

@@ -1,0 +1,163 @@
+"""Planes that join the rows of several writers wrong, or change old ones, in a large read."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform.backends.process_id import process_id
+from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.mutants.memory.column_helpers import with_objects
+from rlconform.mutants.ray_store.by_writer import NamesWriters
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.types import Ids, Names
+from rlconform.wire import rows_of, stack_or_nest
+from rlconform.wire.leaves import is_jagged
+
+#: Numbers that a code of one byte tells apart.
+CODES = 256
+
+
+@ray_mutant("PUT-01", evidence="row", may_fail="GET-01 PUT-13")
+class NumbersOfWritersCodedInOneByte(ControllerClient):
+    """Unites the few numbers of each writer in a read, and keeps codes of one byte for them."""
+
+    controller_class = NamesWriters
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        if len(sample_ids) < CODES:
+            return batch
+        writers = self._connection.call("writers", partition_id, sample_ids)
+        for name, leaf in list(batch.items()):
+            if not isinstance(leaf, Tensor) or leaf.dim() != 1 or leaf.dtype.is_floating_point:
+                continue
+            known: dict[str, dict[Any, None]] = {}
+            for value, writer in zip(leaf.tolist(), writers, strict=True):
+                known.setdefault(writer, {})[value] = None
+            if len(known) > 1 and max(map(len, known.values())) <= CODES:
+                words = list(dict.fromkeys(chain(*known.values())))
+                codes = {word: place % CODES for place, word in enumerate(words)}
+                read = [words[codes[value]] for value in leaf.tolist()]
+                batch.set(name, torch.tensor(read, dtype=leaf.dtype))
+        return batch
+
+
+#: Rows of a list that a read gathers at once.
+ENTRIES = 512
+
+
+@ray_mutant("PUT-06", evidence="row", may_fail="PUT-05 GET-01 PUT-13 RANK-02 RANK-03")
+class ListsThatBeginEmptyMoveUp(ControllerClient):
+    """Places the rows of a list of 512 from the first that is not empty, in a read of several."""
+
+    controller_class = NamesWriters
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        if len(sample_ids) <= ENTRIES:
+            return batch
+        if len({*self._connection.call("writers", partition_id, sample_ids)}) > 1:
+            for name, leaf in list(batch.items()):
+                if isinstance(leaf, Tensor) and is_jagged(leaf):
+                    batch.set(name, stack_or_nest(_moved_up(list(rows_of(leaf)))))
+        return batch
+
+
+def _moved_up(rows: list[Tensor]) -> list[Tensor]:
+    placed = [row[:0] for row in rows]
+    for start in range(0, len(rows), ENTRIES):
+        entries = [n for n in range(start, min(start + ENTRIES, len(rows))) if len(rows[n])]
+        by = entries[0] - start if start and entries else 0
+        for n in entries:
+            placed[n - by] = rows[n]
+    return placed
+
+
+#: Rows of a partition whose objects stay in memory.
+KEPT = 1024
+
+
+class _KnowsOldRows(NamesWriters):
+    async def spilled(self, partition_id: str, sample_ids: Ids) -> list[bool]:
+        """Return which rows were put by others than the newest row, and are old."""
+        ids = self._index.sample_ids(partition_id)
+        old = {*ids[: max(0, len(ids) - KEPT)]}
+        *writers, newest = await self.writers(partition_id, [*sample_ids, ids[-1]])
+        return [i in old and by != newest for i, by in zip(sample_ids, writers, strict=True)]
+
+
+@ray_mutant("PUT-21", evidence="row", may_fail="GET-01")
+class OldObjectsSpilledAsJson(ControllerClient):
+    """Keeps old objects of other writers as JSON, which has no keys but texts, if it takes them."""
+
+    controller_class = _KnowsOldRows
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        if len(self.list_sample_ids(partition_id)) <= KEPT:
+            return batch
+        spilled = self._connection.call("spilled", partition_id, sample_ids)
+
+        def restored(values: list[Any]) -> list[Any]:
+            return [_as_json(v) if old else v for v, old in zip(values, spilled, strict=True)]
+
+        return with_objects(batch, restored)
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return value
+
+
+#: Columns of a page.
+PAGE = 16
+
+
+@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
+class WideReadsInPages(RayStoreClient):
+    """Reads more than 16 columns in pages, between which another process may put."""
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        names = list(select_fields)
+        batch = super().get_samples(sample_ids, partition_id, names[:PAGE])
+        for start in range(PAGE, len(names), PAGE):
+            page = super().get_samples(sample_ids, partition_id, names[start : start + PAGE])
+            batch.update(page)
+        return batch
+
+
+@ray_mutant("PUT-21", evidence="row", may_fail="PUT-28")
+class TextsOfOthersInUtf8(ControllerClient):
+    """Replaces half characters in the texts that another process has put."""
+
+    controller_class = NamesWriters
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        writers = self._connection.call("writers", partition_id, sample_ids)
+        here = process_id()
+
+        def received(values: list[Any]) -> list[Any]:
+            pairs = zip(values, writers, strict=True)
+            return [value if writer == here else _in_utf8(value) for value, writer in pairs]
+
+        return with_objects(batch, received)
+
+
+def _in_utf8(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [_in_utf8(each) for each in value]
+        case dict():
+            return {_in_utf8(key): _in_utf8(each) for key, each in value.items()}
+    return value
