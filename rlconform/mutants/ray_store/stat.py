@@ -64,7 +64,7 @@ class StatusTrueUntilCountChanges(RayStoreClient):
         super().clear_samples(*args, **kwargs)
 
 
-@ray_mutant("STAT-01", evidence="status after such a row got its first field", may_fail="STAT-02")
+@ray_mutant("STAT-01", evidence="status after such a row got", may_fail="STAT-02")
 class StatusTrueUntilIdsChange(RayStoreClient):
     """Repeats an answer of True until the same process writes or the partition has other ids.
 
