@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
@@ -49,3 +50,21 @@ def test_none_drops_the_rows_that_another_process_left_of_a_large_put(
     part.expect_absent(ids[:: MANY // 8])
     for view in (other, writer):
         view.expect_labeled(kept)
+
+
+@requirement("CLEAR-01", leans_on=("CLEAR-04", "GET-10"))
+@each_pair
+def test_a_large_clear_that_is_made_again_drops_what_another_process_put_since(
+    new_partition: NewPartition, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that answer a request that comes again from memory must notice what others did."""
+    part = new_partition(num_samples=MANY)
+    cleaner, writer = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(MANY)]
+    for version in range(3):
+        writer.put_labeled(ids, version=version)
+        cleaner.expect_labeled(ids, version=version)
+        cleaner.clear(ids)
+        for view in (writer, cleaner):
+            view.expect_absent(ids[:: MANY // 4])
+            expect_equal(view.claim("train", batch_size=MANY).sample_ids, [], "rows claimed")

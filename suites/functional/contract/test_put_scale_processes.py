@@ -17,7 +17,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
-from rlconform.certify.scenarios.two_processes import Actors
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.contract import Target
 from rlconform.wire import object_array
 
@@ -97,3 +97,18 @@ def test_objects_of_a_large_step_of_several_processes_come_back(
     for view, order in zip(views, ORDERS.values(), strict=True):
         got = view.get([IDS[n] for n in order], "log")
         expect_objects(got, "log", [logs[n] for n in order])
+
+
+@requirement("PUT-13", leans_on=("GET-10",))
+@each_pair
+def test_a_large_put_that_is_made_again_replaces_what_another_process_put_since(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A client that does not send the same values again keeps those of the other process."""
+    part = new_partition(num_samples=OF_A_PUT)
+    first, second = looker_and_changer(part, actors, pair)
+    for _ in range(2):
+        for version, writer in enumerate((first, second)):
+            writer.put_labeled(IDS[:OF_A_PUT], version=version)
+            for view in (first, second):
+                view.expect_labeled(IDS[:OF_A_PUT], version=version)

@@ -53,3 +53,20 @@ def test_a_consumer_that_claims_by_turns_gets_tags_that_another_process_stamped_
         expect_equal(got, {i: due.pop(i) for i in got}, f"versions before stamp {version}")
         stamper.put(list(due), [{"version": version}] * len(due))
         due = dict.fromkeys(due, version)
+
+
+@requirement("TAG-01", leans_on=("TAG-02", "GET-10"))
+@each_pair
+def test_many_tags_that_are_stamped_again_replace_those_of_another_process(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A client that does not send the same tags again keeps those of the other process."""
+    part = new_partition(num_samples=2 * ROWS, tasks=["a", "b", "c", "d"])
+    first, second = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(2 * ROWS)]
+    part.put_labeled(ids)
+    for task, (version, writer) in zip("abcd", 2 * [*enumerate((first, second))], strict=True):
+        writer.put(ids, [{"version": version, "n": n} for n in range(2 * ROWS)])
+        got = tags_by_id(first.claim(task, batch_size=2 * ROWS))
+        due = {i: {"version": version, "n": n} for n, i in enumerate(ids)}
+        expect(got == due, f"all rows with version {version}", f"{[*got.items()][:2]}")
