@@ -78,8 +78,8 @@ class ModelledClaims(ModelledRows):
             size, rank = rng.choice((1, 2, 3, 8, 50, 2000)), rng.choice((None, None, 0, 1))
         self._newest = task, names, size, rank
         ready = self._model.ready(task, names)
-        size = min(max(1, len(ready)), size)
-        blocking = bool(ready) and rng.random() < 0.3
+        size = min(max(1, len(ready)), size * self._plan.group_size)
+        blocking = bool(ready) and self._plan.group_size == 1 and rng.random() < 0.3
         wait_s = self._part.timeouts.operation
         meta = self._part.claim(
             task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank

@@ -101,6 +101,8 @@ CALLS = (
 STANDING = (0, 0, 0, 1, 3, 40)
 #: Share of the runs of several processes that are large.
 LARGE_SHARE = 0.5
+#: Rows of a group of the runs that claim whole groups, and their share.
+GROUP_SIZES, GROUPED_SHARE = (2, 4, 8, 16), 0.2
 #: How a run makes its calls.
 MODES: tuple[Mode, ...] = ("here", "here", "here", "threads", "threads", "inference", "loop")
 
@@ -130,6 +132,7 @@ class RunPlan:
         mode: How the run makes its calls.
         several_processes: Whether several processes make them.
         large: Whether batches have hundreds of rows: several processes then make a large step.
+        group_size: Rows of a group, which claims return whole; 1 without groups.
         standing: How many claims wait all through the run.
         wrong: The kind of the run's first wrong answer.
         over: Whether the run may make no further step: the model can't follow the plane.
@@ -155,7 +158,10 @@ class RunPlan:
         self.over = False
         self.waits = 0
         self.mode: Mode = "here" if self.several_processes else rng.choice(MODES)
-        self.standing = 0 if self.several_processes else rng.choice(STANDING)
+        grouped = runner.claims_groups and rng.random() < GROUPED_SHARE
+        self.group_size = rng.choice(GROUP_SIZES) if grouped else 1
+        alone = self.several_processes or grouped
+        self.standing = 0 if alone else rng.choice(STANDING)
         self._weights = self._draw_weights()
         self._sizes = LARGE if self.large else SIZES
         self._scale = 1 if self.large else rng.choice((1, 1, 10, 60))
@@ -190,6 +196,8 @@ class RunPlan:
         weights["burst"] = 0 if self.large else self.rng.choice((0, 0, 0, 1))
         if self.several_processes:  # one that waits can't attach anew
             weights["wait"] = 0
+        if self.group_size > 1:  # how many rows such a claim waits for is a question
+            weights |= {"wait": 0, "time_out": 0}
         return weights
 
     def judges(self, *kinds: Judged) -> bool:
@@ -216,10 +224,16 @@ class RunPlan:
     def new_id(self) -> str:
         """Return an id that is new, or now and then one of forty that come again."""
         if self.rng.random() < 0.2:
-            return f"{self.rng.choice(self._stems)}{self.rng.randrange(40)}"
+            return self._id_of(self.rng.choice(self._stems), self.rng.randrange(40), 0)
         self._ids += 1
         number, place = divmod(self._ids, len(self._stems))
-        return f"{self._stems[place]}{number:0{self._digits}}"
+        return self._id_of(self._stems[place], number, self._digits)
+
+    def _id_of(self, stem: str, number: int, digits: int) -> str:
+        if self.group_size == 1:
+            return f"{stem}{number:0{digits}}"
+        group, member = divmod(number, self.group_size)
+        return f"{stem}{group:0{digits}}_g{member}"
 
     def size(self) -> int:
         """Draw how many rows a put of new rows has; a few runs have a few large puts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -23,7 +23,7 @@ from rlconform.certify.assertions.expect import (
 from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.properties.long_run_plan import LOG, RunPlan
 from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING
-from rlconform.certify.properties.reference_model import PartitionModel
+from rlconform.certify.properties.reference_model import PartitionModel, group_of
 from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
@@ -47,7 +47,7 @@ class ModelledRows:
     def __init__(self, plan: RunPlan, part: PartitionUnderTest) -> None:
         self._plan, self._part = plan, part
         self._kinds = dict(plan.kinds)
-        self._model = PartitionModel()
+        self._model = PartitionModel(plan.group_size)
         self._writers: dict[str, int] = {}  # by id: the process that put the row last
         self._values: dict[tuple[str, str], list[Any]] = defaultdict(list)  # by id and field
         self._puts: deque[Put] = deque(maxlen=REMEMBERED)
@@ -57,7 +57,10 @@ class ModelledRows:
 
     def _register(self) -> None:
         """Register the partition with the run's declared fields."""
-        self._part.register([*self._plan.declared, AWAITED], [*self._plan.tasks, WAITING])
+        size = self._plan.group_size
+        groups = {"grpo_group_size": size} if size > 1 else {}
+        tasks = [*self._plan.tasks, WAITING]
+        self._part.register([*self._plan.declared, AWAITED], tasks, **groups)
 
     def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
         """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
@@ -132,6 +135,10 @@ class ModelledRows:
             if judged:
                 why = self._model.why_not_ready(wrong[0], task, names) if wrong else ""
                 expect(not wrong, f"only rows that are ready for {task}", f"{wrong[:3]}, {why}")
+                if self._plan.group_size > 1:
+                    parts = {*Counter(map(group_of, ids)).values()} - {self._plan.group_size}
+                    due_groups = f"whole groups of {self._plan.group_size} rows"
+                    expect(not parts, due_groups, str(ids), leans_on=("CLAIM-15",))
                 lost = [i for i in ready if i not in claimed]
                 got = f"{len(ids)}, without {lost[:3]}"
                 expect(len(ids) >= due, f"{task} to claim {due} rows with {list(names)}", got)

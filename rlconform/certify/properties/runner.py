@@ -94,6 +94,7 @@ class PropertyRunner:
         seed: Seeds the examples, together with ``stream``.
         stream: Name of the check, so that checks get different examples.
         effort: Share of the usual number of examples, in (0, 1].
+        refuses_objects, claims_groups: What the target declares.
     """
 
     def __init__(
@@ -104,9 +105,10 @@ class PropertyRunner:
         stream: str = "",
         effort: float = 1.0,
         refuses_objects: bool = False,
+        claims_groups: bool = False,
     ) -> None:
         self.timeouts = timeouts
-        self.refuses_objects = refuses_objects  # as the target declares
+        self.refuses_objects, self.claims_groups = refuses_objects, claims_groups
         self.search_s = min(SEARCH_S, timeouts.check / 3)  # for the examples of a slow plane
         self.plane_s = PLANE_S  # of the plane's calls, after which no further example begins
         self.failure: FailureReport | None = None
@@ -269,6 +271,7 @@ def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
         check_id(request.node),
         request.config.getoption("--rlconform-effort", 1.0) * share,
         request.getfixturevalue("target").declares("objects") is False,
+        request.getfixturevalue("target").declares("group_claims") is True,
     )
     try:
         yield runner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -71,18 +72,35 @@ def test_rows_that_trickle_in_for_two_processes_go_to_one_of_them(
 
 
 @requirement("CLAIM-05")
+@pytest.mark.parametrize("ranks", [(None, None), (0, 1)], ids=["no_ranks", "ranks"])
+@pytest.mark.parametrize("older", ["few", "many"])
 def test_two_processes_that_wait_for_different_fields_are_each_woken_for_their_own(
-    part: PartitionUnderTest, actors: Actors
+    part: PartitionUnderTest,
+    actors: Actors,
+    older: str,
+    ranks: tuple[int | None, int | None],
 ) -> None:
-    """Planes with one entry of waiting claims for each task forget the fields of all but one."""
-    few, many, writer = (part.via(actor) for actor in actors(3))
-    timeout_s = 4 * part.timeouts.settle
-    narrow = start_blocking_claim(few, 2, timeout_s)
+    """Planes with one entry of waiting claims for each task forget the fields of all but one.
+
+    Those that serve claims in the order in which they came let one wait beside its rows.
+    """
+    views = [part.via(actor) for actor in actors(3)]
+    few, many = views[:2] if older == "few" else views[1::-1]
+    writer, timeout_s = views[2], 4 * part.timeouts.settle
+
+    def start_wide() -> BackgroundCall:
+        claim = partial(many.claim, "train", ["x", "y"], 2, dp_rank=ranks[1])
+        return BackgroundCall(
+            lambda: claim(blocking=True, timeout_s=timeout_s), "the claim for x and y"
+        )
+
+    wide = None if older == "few" else start_wide()
+    if wide is not None:
+        early = wide.returned_within(part.timeouts.quiet)
+        expect_equal(early, False, "whether the claim for x and y returns with no row ready:")
+    narrow = start_blocking_claim(few, 2, timeout_s, ranks[0])
     expect_waiting(narrow, part, "two rows with x", "an answer with no row ready")
-    wide = BackgroundCall(
-        lambda: many.claim("train", ["x", "y"], 2, blocking=True, timeout_s=timeout_s),
-        "the claim for x and y",
-    )
+    wide = wide or start_wide()
     early = wide.returned_within(part.timeouts.quiet)
     expect_equal(early, False, "whether the claim for x and y returns with no row ready:")
     writer.put_labeled(IDS[:2], "x")

@@ -177,6 +177,33 @@ def test_a_log_is_extended_though_another_process_replaced_it(
             expect_objects(view.get(["u0_g0"], "log"), "log", [value])
 
 
+#: Characters of a text that is stored by its hash, or apart from the others.
+LONG = [300, 9000, 70_000]
+
+
+@requirement("PUT-21")
+@pytest.mark.parametrize("length", LONG)
+@each_pair
+def test_long_objects_of_two_processes_that_differ_by_little_stay_apart(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target, length: int
+) -> None:
+    """Planes that store equal values once may take values with equal ends for equal ones."""
+    first, second = looker_and_changer(part, actors, pair)
+    texts = ["a" * length] * 4
+    for n, at in enumerate((length // 2, length // 3, length - 2)):
+        texts[n + 1] = f"{texts[0][:at]}b{texts[0][at + 1 :]}"
+    logs = [[{"role": "user", "content": text}] for text in texts]
+    ids = [f"r{n}" for n in range(len(logs))]
+    for n, log in enumerate(logs):
+        writer = (first, second)[n % 2]
+        if not put_or_leave_nothing(writer, target, ids[n : n + 1], log=object_array([log])):
+            return
+    for view in (second, first):
+        expect_objects(view.get(ids, "log"), "log", logs)
+    second.clear(ids[:1])
+    expect_objects(first.get(ids[1:], "log"), "log", logs[1:])
+
+
 #: Texts with half of a character, as JSON that was cut holds them, which UTF-8 has no bytes for.
 HALVES = ["sunny \ud83d", "\udc00", [{"role": "tool", "content": "\ud83d and more"}]]
 
