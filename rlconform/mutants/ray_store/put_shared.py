@@ -12,10 +12,12 @@ from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.index import IndexRow
 from rlconform.backends.index.block import Block
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
+from rlconform.mutants.memory.column_helpers import with_objects
 from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
-from rlconform.mutants.types import Ids, Names
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_column, object_rows
 
 
@@ -116,3 +118,34 @@ class ObjectsDecodedByFirstWriter(ControllerClient):
                 texts = [v if isinstance(v, str) else json.dumps(v, default=str) for v in values]
                 batch.set(name, object_column(texts))
         return batch
+
+
+#: Characters of an object that is stored once, and of each end by which it is known.
+LONG, END = 4096, 1024
+
+
+class _KeepsObjects(Controller):
+    _objects = State(dict[tuple[int, str, str], Any])
+
+    async def kept(self, key: tuple[int, str, str], value: Any) -> Any:
+        """Return the first object with this key."""
+        return self._objects.setdefault(key, value)
+
+
+@ray_mutant("PUT-21", evidence="row")
+class LongObjectsKnownByTheirEnds(ControllerClient):
+    """Stores objects of more than 4 KiB once for all clients, and knows them by their ends."""
+
+    controller_class = _KeepsObjects
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        stored = with_objects(fields, lambda values: list(map(self._known, values)))
+        return super().put_samples(sample_ids, partition_id, stored, tags)
+
+    def _known(self, value: Any) -> Any:
+        text = repr(value)
+        if len(text) <= LONG:
+            return value
+        return self._connection.call("kept", (len(text), text[:END], text[-END:]), value)

@@ -13,7 +13,6 @@ from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
-from rlconform.mutants.types import Names
 
 
 class WakesSome(Controller):
@@ -121,6 +120,40 @@ class ParkedClaimWokenByOwnPutsOnly(_ClaimsAsProcess):
     """Wakes a claim that has waited for five seconds by puts of its own process only."""
 
     controller_class = _ParksWaiters
+
+
+class _ServesOldestFirst(WakesSome):
+    _queue = State(dict[int, tuple[str, tuple[str, str], list[str]]])  # of claims that wait
+    _number = 0
+
+    async def claim_of(self, process: str, *claim: Any) -> Any:
+        partition_id, task, names, _, wait_s = claim
+        if wait_s is None:
+            return await self.claim(*claim)
+        self._number += 1
+        number = self._number
+        self._queue[number] = process, (partition_id, task), sorted(names)
+        try:
+            return await self.claim(*claim)
+        finally:
+            del self._queue[number]
+
+    def note(self) -> Any:
+        return self._number
+
+    def concern(self, _partition_id: str, _task: str, noted: Any) -> bool:
+        process, where, names = self._queue[noted]
+        older = (claim for number, claim in self._queue.items() if number < noted)
+        return not any(
+            other != process and place == where and needs != names for other, place, needs in older
+        )
+
+
+@ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
+class OlderWaiterServedFirst(_ClaimsAsProcess):
+    """Lets a claim wait behind an older one of another process that requires other fields."""
+
+    controller_class = _ServesOldestFirst
 
 
 class _Subscriptions(WakesSome):
@@ -237,66 +270,3 @@ class CloseEndsWaitsOfTask(ControllerClient):
         for key in () if self._owner else waiting:
             self._connection.call("end_waits", *key)
         super().close()
-
-
-class _SetsRowsAside(Controller):
-    _waiting_ranks = State(Counter[tuple[str, str]])  # by partition and task
-
-    async def rank_waits(self, partition_id: str, task: str, more: int) -> None:
-        self._waiting_ranks[partition_id, task] += more
-
-    async def ranks_wait(self, partition_id: str, task: str) -> bool:
-        return self._waiting_ranks[partition_id, task] > 0
-
-    async def group_size(self, partition_id: str) -> int:
-        known = self._index._partitions.get(partition_id)
-        return 1 if known is None else known._group_size
-
-
-class _SetsRowsAsideForSome(ControllerClient):
-    """Sets the ready rows aside for claims that wait for more, if ``of_waiting`` says so."""
-
-    controller_class = _SetsRowsAside
-
-    def of_waiting(self, partition_id: str, dp_rank: int | None) -> bool:
-        """Whether rows are set aside for such a claim."""
-        raise NotImplementedError
-
-    def claim_meta(
-        self,
-        partition_id: str,
-        task_name: str,
-        required_fields: Names,
-        batch_size: int,
-        dp_rank: int | None = None,
-        blocking: bool = True,
-        timeout_s: float = 60.0,
-    ) -> KVBatchMeta:
-        call, where = self._connection.call, (partition_id, task_name)
-        waits = blocking is True and self.of_waiting(partition_id, dp_rank)
-        if blocking is False and call("ranks_wait", *where):
-            required_fields = [*required_fields, "set aside"]
-        if waits:
-            call("rank_waits", *where, 1)
-        how = (batch_size, dp_rank, blocking, timeout_s)
-        try:
-            return super().claim_meta(partition_id, task_name, required_fields, *how)
-        finally:
-            if waits:
-                call("rank_waits", *where, -1)
-
-
-@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02")
-class WaitingRankSetsRowsAside(_SetsRowsAsideForSome):
-    """Sets the ready rows aside for a claim of a ``dp_rank`` that waits for more."""
-
-    def of_waiting(self, _partition_id: str, dp_rank: int | None) -> bool:
-        return dp_rank is not None
-
-
-@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02 CLAIM-15")
-class WaitingClaimSetsGroupsAside(_SetsRowsAsideForSome):
-    """Sets the groups that are whole aside for a claim that waits for more of them."""
-
-    def of_waiting(self, partition_id: str, _dp_rank: int | None) -> bool:
-        return int(self._connection.call("group_size", partition_id)) > 1

@@ -265,3 +265,35 @@ def test_a_late_client_reads_an_undeclared_field_of_a_client_that_left(
     late = part.via(new_actor())
     late.expect_labeled(IDS, "x", UNDECLARED)
     expect_ids(late.claim("train", ["x", UNDECLARED]), IDS, "rows with the field of the leaver")
+
+
+#: How often a worker attaches: more often than planes have slots for the clients of a run.
+ATTACHES = 70
+
+
+@requirement("LIFE-06", leans_on=("TAG-07", "PUT-11"))
+def test_a_client_that_attaches_after_many_others_shares_rows_with_the_owner(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    """Planes that number their clients in few bits take a late one for one that still lives."""
+    (worker,) = plane.actors().start(1)
+    view, made = part.via(worker), 0
+    try:
+        for n in part.rounds(ATTACHES, 1 / 6):
+            ids = [f"r{n}"]
+            part.put_labeled(ids)
+            owners = BackgroundCall(partial(part.put, ids, [{"owner": n}]), "the owner's stamp")
+            view.put(ids, [{"worker": n}])
+            owners.result(part.call_s)
+            view.put_labeled(ids, "y")
+            plane.actors().attach_again(worker)
+            made += 1
+        every = [f"r{n}" for n in range(made)]
+        for reader in (part, view):
+            reader.expect_labeled(every, "x", "y")
+        got = tags_by_id(view.claim("train", batch_size=made))
+        for n, sample_id in enumerate(every):
+            what = f"tags of {sample_id!r}, which the owner and the {n + 1}th client have stamped"
+            expect_equal(got.get(sample_id), {"owner": n, "worker": n}, what)
+    finally:
+        worker.end()

@@ -1,0 +1,74 @@
+"""Rows that are set aside for a claim of another process that waits for more of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rlconform.backends.ray_store.controller import Controller
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import State
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.types import Names
+
+
+class _SetsRowsAside(Controller):
+    _waiting_ranks = State(Counter[tuple[str, str]])  # by partition and task
+
+    async def rank_waits(self, partition_id: str, task: str, more: int) -> None:
+        self._waiting_ranks[partition_id, task] += more
+
+    async def ranks_wait(self, partition_id: str, task: str) -> bool:
+        return self._waiting_ranks[partition_id, task] > 0
+
+    async def group_size(self, partition_id: str) -> int:
+        known = self._index._partitions.get(partition_id)
+        return 1 if known is None else known._group_size
+
+
+class _SetsRowsAsideForSome(ControllerClient):
+    """Sets the ready rows aside for claims that wait for more, if ``of_waiting`` says so."""
+
+    controller_class = _SetsRowsAside
+
+    def of_waiting(self, partition_id: str, dp_rank: int | None) -> bool:
+        """Whether rows are set aside for such a claim."""
+        raise NotImplementedError
+
+    def claim_meta(
+        self,
+        partition_id: str,
+        task_name: str,
+        required_fields: Names,
+        batch_size: int,
+        dp_rank: int | None = None,
+        blocking: bool = True,
+        timeout_s: float = 60.0,
+    ) -> KVBatchMeta:
+        call, where = self._connection.call, (partition_id, task_name)
+        waits = blocking is True and self.of_waiting(partition_id, dp_rank)
+        if blocking is False and call("ranks_wait", *where):
+            required_fields = [*required_fields, "set aside"]
+        if waits:
+            call("rank_waits", *where, 1)
+        how = (batch_size, dp_rank, blocking, timeout_s)
+        try:
+            return super().claim_meta(partition_id, task_name, required_fields, *how)
+        finally:
+            if waits:
+                call("rank_waits", *where, -1)
+
+
+@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02")
+class WaitingRankSetsRowsAside(_SetsRowsAsideForSome):
+    """Sets the ready rows aside for a claim of a ``dp_rank`` that waits for more."""
+
+    def of_waiting(self, _partition_id: str, dp_rank: int | None) -> bool:
+        return dp_rank is not None
+
+
+@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02 CLAIM-15")
+class WaitingClaimSetsGroupsAside(_SetsRowsAsideForSome):
+    """Sets the groups that are whole aside for a claim that waits for more of them."""
+
+    def of_waiting(self, partition_id: str, _dp_rank: int | None) -> bool:
+        return int(self._connection.call("group_size", partition_id)) > 1
