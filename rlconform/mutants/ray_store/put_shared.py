@@ -149,3 +149,75 @@ class LongObjectsKnownByTheirEnds(ControllerClient):
         if len(text) <= LONG:
             return value
         return self._connection.call("kept", (len(text), text[:END], text[-END:]), value)
+
+
+#: Texts that a dictionary holds at least if a clear that leaves the partition empty drops it.
+DROPPED = 256
+
+
+class _NumbersTexts(Controller):
+    _texts = State(dict[str, list[str]])  # by partition
+
+    async def numbers(self, partition_id: str, texts: list[str]) -> list[int]:
+        """Return the numbers of texts, which count from 0."""
+        known = {text: number for number, text in enumerate(self._texts.get(partition_id, []))}
+        for text in texts:
+            known.setdefault(text, len(known))
+        self._texts[partition_id] = list(known)
+        return [known[text] for text in texts]
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        done = await super().clear(partition_id, sample_ids, writer)
+        many = len(self._texts.get(partition_id, ())) > DROPPED
+        if many and not self._index.sample_ids(partition_id):
+            del self._texts[partition_id]
+        return done
+
+
+@ray_mutant("CLEAR-04", evidence="of step 0", may_fail="PUT-21 GET-10")
+class TextsNumberedAnewForKnowingReaders(ControllerClient):
+    """Stores texts as numbers that begin at 0 again after a large clear; readers keep the old."""
+
+    controller_class = _NumbersTexts
+
+    _known = State(dict[tuple[str, int], str])
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+
+        def decoded(values: list[Any]) -> list[Any]:
+            texts = list(dict.fromkeys(text for value in values for text in _texts_in(value)))
+            numbers = self._connection.call("numbers", partition_id, texts)
+            read = {
+                text: self._known.setdefault((partition_id, number), text)
+                for text, number in zip(texts, numbers, strict=True)
+            }
+            return [_with_texts(value, read) for value in values]
+
+        return with_objects(batch, decoded)
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        self._known = {}
+
+
+def _texts_in(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case list():
+            return [text for each in value for text in _texts_in(each)]
+        case dict():
+            return [text for each in value.values() for text in _texts_in(each)]
+    return []
+
+
+def _with_texts(value: Any, read: dict[str, str]) -> Any:
+    match value:
+        case str():
+            return read[value]
+        case list():
+            return [_with_texts(each, read) for each in value]
+        case dict():
+            return {key: _with_texts(each, read) for key, each in value.items()}
+    return value

@@ -12,7 +12,7 @@ from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, rows_in
-from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
 
 
 class WakesSome(Controller):
@@ -90,6 +90,21 @@ class WaitersShareFieldsOfTask(_ClaimsAsProcess):
     """Keeps for each task one entry of what its waiting claims need: that of the newest process."""
 
     controller_class = _NeedsByTask
+
+
+class _CountsRows(WakesSome):
+    def note(self) -> Any:
+        return {name: len(self._index.sample_ids(name)) for name in self._index._partitions}
+
+    def concern(self, partition_id: str, _task: str, noted: Any) -> bool:
+        return len(self._index.sample_ids(partition_id)) != noted.get(partition_id, 0)
+
+
+@controller_mutant(
+    "CLAIM-05", evidence="the blocked claim to come back within", chance=False, may_fail="CLAIM-07"
+)
+class WaiterLooksAtNumberOfRows(_CountsRows):
+    """Wakes a claim if the partition has another number of rows than when it began to wait."""
 
 
 #: Seconds after which a waiting claim is parked.
@@ -229,6 +244,22 @@ class ClaimLeasedByClock(ControllerClient):
             return answer
 
         self._connection.call_waiting = renewing
+
+
+@controller_mutant("CLAIM-08", evidence="not to be readable", chance=False, may_fail="CLEAR-03")
+class RowsOfSilentWriterTakenOver(Controller):
+    """Gives the rows of a process that has put none for 25 seconds to the next that puts some."""
+
+    _wrote = State(dict[str, float])
+
+    async def commit(self, put: StoredPut, columns: Any, reference: list[Any]) -> Any:
+        due = await super().commit(put, columns, reference)
+        now = self._wrote[put.writer] = time.monotonic()
+        partition = self._index.partition(put.partition_id)
+        for row in rows_in(self._index, put.partition_id, None):
+            if now - self._wrote[row.writer] > LEASE_S:
+                partition._change_writer(row, put.writer)
+        return due
 
 
 class _WaitersByTask(WakesSome):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
@@ -79,3 +81,26 @@ def test_each_row_of_a_group_of_two_writers_has_its_own_tags(
     if lengths:
         expected = {i: tags[INPUT_LENGTHS] for i, tags in due.items()}
         expect_equal(lengths, expected, "sequence_lengths of the group")
+
+
+@requirement("CLAIM-15", leans_on=("PUT-13",))
+@pytest.mark.parametrize("size", [2, 8, 16])
+@each_pair
+def test_a_member_that_two_processes_deliver_counts_once(
+    new_partition: Callable[..., PartitionUnderTest],
+    actors: Actors,
+    pair: tuple[int, int],
+    size: int,
+) -> None:
+    """Planes that count arrivals take a sample that was asked for twice for two members."""
+    part = new_partition(grpo_group_size=size, num_samples=size)
+    first, second = looker_and_changer(part, actors, pair)
+    ids = [f"u_g{n}" for n in range(size)]
+    first.put_labeled(ids[:-1])
+    for again in range(2):
+        second.put_labeled(ids[:1], version=again)
+        for view in (part, first, second):
+            got = view.claim(batch_size=size).sample_ids
+            expect_equal(got, [], f"rows of a group of {size} that lacks one")
+    second.put_labeled(ids[-1:])
+    expect_ids(first.claim(batch_size=size), ids, "rows of the whole group")

@@ -8,7 +8,12 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
+from rlconform.certify.assertions.expect import (
+    ContractViolation,
+    expect,
+    expect_equal,
+    leaning_on,
+)
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     expect_timeout,
@@ -22,6 +27,7 @@ from rlconform.certify.scenarios.long_timeouts import (
     check_long_timeouts,
 )
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.certify.threads import CLOCK_TOLERANCE_S, BackgroundCall
 from rlconform.contract import DataPlaneClient
 
@@ -249,16 +255,45 @@ def test_a_claim_of_a_process_that_only_waits_for_long_is_woken(
     expect_ids(expect_woken(waiting, waiter, writer), IDS[:2], "rows of the woken claim")
 
 
+#: Seconds after which a claim that polls looks seldom.
+POLLED_S = 2.0
+
+
+@requirement("CLAIM-05")
+@each_pair
+def test_a_claim_is_woken_by_rows_that_replace_as_many_cleared_ones(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that look at how many rows there are see no change after a clear and a put."""
+    waiter, driver = looker_and_changer(part, actors, pair)
+    driver.put_labeled(IDS)
+    expect_ids(waiter.claim("train"), IDS, "rows of the step before")
+    waiting = start_blocking_claim(waiter, len(IDS), timeout_s=4 * part.timeouts.settle + POLLED_S)
+    early = waiting.returned_within(POLLED_S)
+    expect(not early, f"the claim to wait for {len(IDS)} new rows", "an answer with none ready")
+    driver.clear(IDS)
+    new = [f"v_g{n}" for n in range(len(IDS))]
+    driver.put_labeled(new)
+    expect_ids(expect_woken(waiting, waiter, driver), new, "rows put in place of cleared ones")
+
+
 @requirement("CLAIM-08")
 def test_rows_of_a_process_that_does_nothing_for_long_stay_claimed(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
-    """A trainer computes for minutes between its calls; a lease that ends gives its rows away."""
+    """A trainer computes for minutes between its calls; a lease that ends gives its rows away.
+
+    It still clears what it has put: another process that puts rows takes over no rows of it.
+    """
     idle, other = (part.via(actor) for actor in actors(2))
-    part.put_labeled(IDS)
+    idle.put_labeled(IDS)
     expect_ids(idle.claim("train"), IDS, "rows of the process that does nothing for long")
     expect_timeout(other, 1, timeout_s=LEASED_S)
     expect_equal(other.claim("train", batch_size=3).sample_ids, [], "rows claimed once more")
+    other.put_labeled(["of_the_other"])
+    with leaning_on("CLEAR-03"):
+        idle.clear(None)
+        part.expect_absent(IDS)
 
 
 @requirement("CLAIM-07", leans_on=("LIFE-02",))
