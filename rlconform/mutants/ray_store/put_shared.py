@@ -155,7 +155,7 @@ class LongObjectsKnownByTheirEnds(ControllerClient):
 DROPPED = 256
 
 
-class _NumbersTexts(Controller):
+class _NumbersTextsFromZero(Controller):
     _texts = State(dict[str, list[str]])  # by partition
 
     async def numbers(self, partition_id: str, texts: list[str]) -> list[int]:
@@ -178,7 +178,7 @@ class _NumbersTexts(Controller):
 class TextsNumberedAnewForKnowingReaders(ControllerClient):
     """Stores texts as numbers that begin at 0 again after a large clear; readers keep the old."""
 
-    controller_class = _NumbersTexts
+    controller_class = _NumbersTextsFromZero
 
     _known = State(dict[tuple[str, int], str])
 
