@@ -180,15 +180,16 @@ class FullPlaneDropsOldest(RayStoreClient):
 
 @durability_mutant("LOAD-03", evidence="a claim to cost about the same")
 class ClaimSearchesHistory(RayStoreClient):
-    """Compares each claimed row with every row that was ever claimed, whatever their case."""
+    """Counts the rows ever claimed whose id has the letters of a claimed one, in any order."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._history: list[str] = []
+        self._alike = 0
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
-        for sample_id in meta.sample_ids:
-            assert not sum(sample_id.casefold() == known.casefold() for known in self._history)
+        for letters in map(sorted, meta.sample_ids):
+            self._alike += sum(letters == sorted(known) for known in self._history)
         self._history += meta.sample_ids
         return meta
