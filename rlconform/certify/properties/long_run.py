@@ -42,8 +42,8 @@ from rlconform.certify.properties.runner import PropertyRunner
 #: Steps of a run, and of a large one; runs of a style for each check of it.
 STEPS, LARGE_STEPS = 300, 90
 RUNS = 3
-#: How many times as many runs several processes make: half of theirs are large.
-OF_PROCESSES = 2
+#: How many times as many runs several processes make, as half of theirs are large.
+TIMES_IF_SEVERAL = 2
 #: Seconds of the plane's calls after which a run makes no further step; for each check of a style,
 #: also after which its runs end.
 LONG_RUNS_S = 1.6
@@ -139,6 +139,8 @@ class LongRun:
 def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: SharedRuns) -> None:
     """Make the runs of a profile's style that no check has made; report one that fails by it."""
     checks = sum(each.style == profile.style for each in LONG_RUNS.values())
+    times = TIMES_IF_SEVERAL if runner.of_several_processes else 1
+    runs = math.ceil(RUNS * runner.effort) * checks * times
     everything = LongRunProfile(profile.style, ALL)
 
     def fails(seed: str, steps: Sequence[int]) -> bool:
@@ -184,8 +186,6 @@ def run_long_runs(runner: PropertyRunner, profile: LongRunProfile, shared: Share
                 runner.failure = found.failure
                 raise Flaky("the plane answered the same calls in another way before")
 
-    times = OF_PROCESSES if runner.of_several_processes else 1
-    runs = math.ceil(RUNS * runner.effort) * checks * times
     runner.plane_s = max(runner.plane_s, LONG_RUNS_S * checks * times)
     runner.search_s = SEARCH_S * times
     runner.run(search)

@@ -175,22 +175,24 @@ class PropertyRunner:
         return FailureReport.of(error, self.client.recording)
 
     @property
+    def _scattering(self) -> ScatteringClient | None:
+        client: object = self.client
+        return client if isinstance(client, ScatteringClient) else None
+
+    @property
     def of_several_processes(self) -> bool:
         """Whether several processes make the calls."""
-        client: object = self.client
-        return isinstance(client, ScatteringClient)
+        return self._scattering is not None
 
     @property
     def place(self) -> int:
         """The number of the process that made the last call; 0 if one makes all."""
-        client: object = self.client
-        return client.last_place if isinstance(client, ScatteringClient) else 0
+        return self._scattering.last_place if self._scattering else 0
 
     def scatter(self, rng: random.Random) -> None:
         """If several processes make the calls, draw anew which makes which."""
-        client: object = self.client
-        if isinstance(client, ScatteringClient):
-            client.follow(random_policy(rng))
+        if self._scattering:
+            self._scattering.follow(random_policy(rng))
 
     @property
     def plane_seconds(self) -> float:

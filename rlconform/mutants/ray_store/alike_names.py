@@ -1,20 +1,18 @@
-"""Planes that take ids or groups of two processes for one another, or change ids on the way."""
+"""Planes that take ids of two processes for one another, or change ids on the way."""
 
 from __future__ import annotations
 
 import re
-from binascii import crc32, crc_hqx
+from binascii import crc32
 from dataclasses import fields, replace
 from itertools import groupby
 from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
-from rlconform.backends.index.row import generation_of
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import State
-from rlconform.mutants.memory.helpers import mark, rows_in
+from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant, ray_mutant
 
 
@@ -32,46 +30,6 @@ class IdsOfOthersKnownByCrc32(Controller):
         if len({*ids}) == len(ids):
             put = replace(put, sample_ids=ids)
         return await super().commit(put, columns, reference)
-
-
-def _ready_by_group(
-    controller: Controller, partition_id: str, task: str, names: list[str]
-) -> list[list[Any]]:
-    """Return the rows that the task may claim, by the group that their ids name."""
-    groups: dict[Any, list[Any]] = {}
-    for row in rows_in(controller._index, partition_id, None):
-        if task not in row.claimed_by and row.fields.issuperset(names):
-            groups.setdefault(row.group, []).append(row)
-    return list(groups.values())
-
-
-@controller_mutant("CLAIM-15", evidence="only half is there", chance=False, may_fail="CLAIM-04")
-class HalvesOfGroupsJoinedByCrc16(Controller):
-    """Takes two halves of groups for a whole one if their names have the same CRC-16."""
-
-    async def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Any:
-        answer = await super().claim(partition_id, task, names, rows, wait_s)
-        if not answer or isinstance(answer, Refusal) or len(answer[0]) == rows:
-            return answer
-        partition = self._index.partition(partition_id)
-        size = partition._group_size
-        for found in self._joined(partition_id, task, names, size) if size > 1 else ():
-            if len(answer[0]) + size <= rows:
-                mark(partition, found, task)
-                answer[0].extend(row.sample_id for row in found)
-                answer[1].extend(row.tags for row in found)
-        return answer
-
-    def _joined(self, partition_id: str, task: str, names: list[str], size: int) -> list[list[Any]]:
-        buckets: dict[int, list[Any]] = {}
-        for rows in _ready_by_group(self, partition_id, task, names):
-            uid, _ = generation_of(rows[0].sample_id) or (rows[0].sample_id, 0)
-            bucket = crc_hqx(uid.encode("utf-8", "surrogatepass"), 0)
-            buckets.setdefault(bucket, []).extend(rows)
-        several = [each for each in buckets.values() if len({row.writer for row in each}) > 1]
-        return [each for each in several if len(each) == size]
 
 
 #: Ids of a run at least.
@@ -122,36 +80,3 @@ class MetasSendRangesOfNumbers(RayStoreClient):
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(partition_id, *args, **kwargs)
         return _PackedMeta(**{each.name: getattr(meta, each.name) for each in fields(KVBatchMeta)})
-
-
-#: Rows of a group that is counted by arrivals.
-LARGE = 8
-
-
-@controller_mutant("CLAIM-15", evidence="that lacks one", chance=False, may_fail="CLAIM-04")
-class MembersCountedByArrival(Controller):
-    """Counts a row of a large group once for each process that has delivered it."""
-
-    _arrivals = State(dict[tuple[str, str], set[str]])  # by row: who has delivered it
-
-    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
-        due = await super().commit(put, columns, reference)
-        for sample_id in put.sample_ids if columns else ():
-            self._arrivals.setdefault((put.partition_id, sample_id), set()).add(put.writer)
-        return due
-
-    async def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Any:
-        answer = await super().claim(partition_id, task, names, rows, wait_s)
-        if not answer or isinstance(answer, Refusal) or len(answer[0]) == rows:
-            return answer
-        partition = self._index.partition(partition_id)
-        size = partition._group_size
-        for found in _ready_by_group(self, partition_id, task, names) if size >= LARGE else ():
-            arrivals = sum(len(self._arrivals[partition_id, row.sample_id]) for row in found)
-            if len(found) < size <= arrivals and len(answer[0]) + len(found) <= rows:
-                mark(partition, found, task)
-                answer[0].extend(row.sample_id for row in found)
-                answer[1].extend(row.tags for row in found)
-        return answer

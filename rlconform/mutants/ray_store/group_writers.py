@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from binascii import crc_hqx
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.index import IndexRow
-from rlconform.backends.index.row import generation_of
+from rlconform.backends.index.row import GroupKey, generation_of
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, mark, rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant
+
+#: The ready rows of each group.
+Groups = Mapping[GroupKey, Sequence[IndexRow]]
 
 
 @controller_mutant("CLAIM-15", evidence="the status with two", chance=False, may_fail="STAT-01")
@@ -51,9 +58,14 @@ class GroupTagsByWriter(Controller):
         return ids, gathered
 
 
-@controller_mutant("CLAIM-15", evidence="the rest is in another", chance=False, may_fail="REG-04")
-class GroupCompletedByOtherPartition(Controller):
-    """Knows members that another process has put by uid and number, without the partition."""
+class _ClaimsFurtherGroups(Controller):
+    """A controller whose claims that don't wait also return the rows that ``further`` names."""
+
+    def further(
+        self, _partition_id: str, _groups: Groups, _size: int
+    ) -> Iterable[Sequence[IndexRow]]:
+        """Return what is claimed beside whole groups, of the ready rows of each group."""
+        return ()
 
     async def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
@@ -67,6 +79,19 @@ class GroupCompletedByOtherPartition(Controller):
             ready = task not in row.claimed_by and frozenset(names) <= row.fields
             if row.group is not None and row.group[0] is not None and ready:
                 groups[row.group].append(row)
+        for members in self.further(partition_id, groups, partition._group_size):
+            if len(ids) + len(members) <= rows:
+                mark(partition, members, task)
+                ids += [row.sample_id for row in members]
+                tags += [row.tags for row in members]
+        return ids, tags
+
+
+@controller_mutant("CLAIM-15", evidence="the rest is in another", chance=False, may_fail="REG-04")
+class GroupCompletedByOtherPartition(_ClaimsFurtherGroups):
+    """Knows members that another process has put by uid and number, without the partition."""
+
+    def further(self, partition_id: str, groups: Groups, size: int) -> Iterable[Sequence[IndexRow]]:
         for group, members in groups.items():
             writers = {row.writer for row in members}
             elsewhere = {
@@ -75,13 +100,47 @@ class GroupCompletedByOtherPartition(Controller):
                 for row in other._rows.values()
                 if name != partition_id and row.group == group and row.writer not in writers
             }
-            missing = partition._group_size - len(members)
             found = len(elsewhere - {_number(row) for row in members})
-            if len(ids) + len(members) <= rows and 0 < missing <= found:
-                mark(partition, members, task)
-                ids += [row.sample_id for row in members]
-                tags += [row.tags for row in members]
-        return ids, tags
+            if 0 < size - len(members) <= found:
+                yield members
+
+
+@controller_mutant("CLAIM-15", evidence="only half is there", chance=False, may_fail="CLAIM-04")
+class HalvesOfGroupsJoinedByCrc16(_ClaimsFurtherGroups):
+    """Takes two halves of groups for a whole one if their names have the same CRC-16."""
+
+    def further(
+        self, _partition_id: str, groups: Groups, size: int
+    ) -> Iterable[Sequence[IndexRow]]:
+        buckets = defaultdict[int, list[IndexRow]](list)
+        for (uid, _), members in groups.items():
+            buckets[crc_hqx((uid or "").encode("utf-8", "surrogatepass"), 0)] += members
+        for rows in buckets.values():
+            if len(rows) == size and len({row.writer for row in rows}) > 1:
+                yield rows
+
+
+#: Rows of a group that is counted by arrivals.
+LARGE = 8
+
+
+@controller_mutant("CLAIM-15", evidence="that lacks one", chance=False, may_fail="CLAIM-04")
+class MembersCountedByArrival(_ClaimsFurtherGroups):
+    """Counts a row of a large group once for each process that has delivered it."""
+
+    _delivered_by = State(dict[tuple[str, str], set[str]])  # by row
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, columns, reference)
+        for sample_id in put.sample_ids if columns else ():
+            self._delivered_by.setdefault((put.partition_id, sample_id), set()).add(put.writer)
+        return due
+
+    def further(self, partition_id: str, groups: Groups, size: int) -> Iterable[Sequence[IndexRow]]:
+        for members in groups.values() if size >= LARGE else ():
+            by = [self._delivered_by[partition_id, row.sample_id] for row in members]
+            if len(members) < size <= sum(map(len, by)):
+                yield members
 
 
 def _number(row: IndexRow) -> int:

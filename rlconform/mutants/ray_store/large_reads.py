@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict
@@ -19,33 +20,49 @@ from rlconform.mutants.types import Ids, Names
 from rlconform.wire import rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged
 
+
+class _JoinsLargeReads(ControllerClient):
+    """A client that joins the columns of several writers by ``joined``, from ``many`` rows on."""
+
+    controller_class = NamesWriters
+    many: ClassVar[int]
+
+    def joined(self, leaf: Tensor, _writers: Sequence[str]) -> Tensor:
+        """Return the column of a read of rows that these processes have put."""
+        return leaf
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        if len(sample_ids) < self.many:
+            return batch
+        writers = self._connection.call("writers", partition_id, sample_ids)
+        for name, leaf in list(batch.items()) if len({*writers}) > 1 else ():
+            if isinstance(leaf, Tensor):
+                batch.set(name, self.joined(leaf, writers))
+        return batch
+
+
 #: Numbers that a code of one byte tells apart.
 CODES = 256
 
 
 @ray_mutant("PUT-01", evidence="row", may_fail="GET-01 PUT-13")
-class NumbersOfWritersCodedInOneByte(ControllerClient):
+class NumbersOfWritersCodedInOneByte(_JoinsLargeReads):
     """Unites the few numbers of each writer in a read, and keeps codes of one byte for them."""
 
-    controller_class = NamesWriters
+    many = CODES
 
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        if len(sample_ids) < CODES:
-            return batch
-        writers = self._connection.call("writers", partition_id, sample_ids)
-        for name, leaf in list(batch.items()):
-            if not isinstance(leaf, Tensor) or leaf.dim() != 1 or leaf.dtype.is_floating_point:
-                continue
-            known: dict[str, dict[Any, None]] = {}
-            for value, writer in zip(leaf.tolist(), writers, strict=True):
-                known.setdefault(writer, {})[value] = None
-            if len(known) > 1 and max(map(len, known.values())) <= CODES:
-                words = list(dict.fromkeys(chain(*known.values())))
-                codes = {word: place % CODES for place, word in enumerate(words)}
-                read = [words[codes[value]] for value in leaf.tolist()]
-                batch.set(name, torch.tensor(read, dtype=leaf.dtype))
-        return batch
+    def joined(self, leaf: Tensor, writers: Sequence[str]) -> Tensor:
+        if leaf.dim() != 1 or leaf.dtype.is_floating_point:
+            return leaf
+        known: dict[str, dict[Any, None]] = {}
+        for value, writer in zip(leaf.tolist(), writers, strict=True):
+            known.setdefault(writer, {})[value] = None
+        if max(map(len, known.values())) > CODES:
+            return leaf
+        words = list(dict.fromkeys(chain(*known.values())))
+        codes = {word: place % CODES for place, word in enumerate(words)}
+        return torch.tensor([words[codes[value]] for value in leaf.tolist()], dtype=leaf.dtype)
 
 
 #: Rows of a list that a read gathers at once.
@@ -53,20 +70,13 @@ ENTRIES = 512
 
 
 @ray_mutant("PUT-06", evidence="row", may_fail="PUT-05 GET-01 PUT-13 RANK-02 RANK-03")
-class ListsThatBeginEmptyMoveUp(ControllerClient):
+class ListsThatBeginEmptyMoveUp(_JoinsLargeReads):
     """Places the rows of a list of 512 from the first that is not empty, in a read of several."""
 
-    controller_class = NamesWriters
+    many = ENTRIES + 1
 
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        if len(sample_ids) <= ENTRIES:
-            return batch
-        if len({*self._connection.call("writers", partition_id, sample_ids)}) > 1:
-            for name, leaf in list(batch.items()):
-                if isinstance(leaf, Tensor) and is_jagged(leaf):
-                    batch.set(name, stack_or_nest(_moved_up(list(rows_of(leaf)))))
-        return batch
+    def joined(self, leaf: Tensor, _writers: Sequence[str]) -> Tensor:
+        return stack_or_nest(_moved_up(list(rows_of(leaf)))) if is_jagged(leaf) else leaf
 
 
 def _moved_up(rows: list[Tensor]) -> list[Tensor]:

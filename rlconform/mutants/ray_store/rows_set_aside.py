@@ -26,13 +26,13 @@ class _SetsRowsAside(Controller):
 
 
 class _SetsRowsAsideForSome(ControllerClient):
-    """Sets the ready rows aside for claims that wait for more, if ``of_waiting`` says so."""
+    """A client that sets the ready rows aside for some claims that wait for more."""
 
     controller_class = _SetsRowsAside
 
-    def of_waiting(self, partition_id: str, dp_rank: int | None) -> bool:
+    def of_waiting(self, _partition_id: str, _dp_rank: int | None) -> bool:
         """Whether rows are set aside for such a claim."""
-        raise NotImplementedError
+        return False
 
     def claim_meta(
         self,

@@ -90,29 +90,21 @@ def test_two_processes_that_wait_for_different_fields_are_each_woken_for_their_o
 
     Those that serve claims in the order in which they came let one wait beside its rows.
     """
-    views = [part.via(actor) for actor in actors(3)]
-    few, many = views[:2] if older == "few" else views[1::-1]
-    writer, timeout_s = views[2], 4 * part.timeouts.settle
-
-    def start_wide() -> BackgroundCall:
-        claim = partial(many.claim, "train", ["x", "y"], 2, dp_rank=ranks[1])
-        return BackgroundCall(
-            lambda: claim(blocking=True, timeout_s=timeout_s), "the claim for x and y"
-        )
-
-    wide = None if older == "few" else start_wide()
-    if wide is not None:
-        early = wide.returned_within(part.timeouts.quiet)
-        expect_equal(early, False, "whether the claim for x and y returns with no row ready:")
-    narrow = start_blocking_claim(few, 2, timeout_s, ranks[0])
-    expect_waiting(narrow, part, "two rows with x", "an answer with no row ready")
-    wide = wide or start_wide()
-    early = wide.returned_within(part.timeouts.quiet)
-    expect_equal(early, False, "whether the claim for x and y returns with no row ready:")
+    few, many, writer = (part.via(actor) for actor in actors(3))
+    timeout_s = 4 * part.timeouts.settle
+    wide = partial(many.claim, "train", ["x", "y"], 2, blocking=True, timeout_s=timeout_s)
+    starts = {
+        "few": lambda: start_blocking_claim(few, 2, timeout_s, ranks[0]),
+        "many": lambda: BackgroundCall(partial(wide, dp_rank=ranks[1]), "the claim for x and y"),
+    }
+    waiting = {}
+    for name in sorted(starts, reverse=older == "many"):
+        waiting[name] = starts[name]()
+        expect_waiting(waiting[name], part, "two rows", "an answer with no row ready")
     writer.put_labeled(IDS[:2], "x")
-    expect_ids(expect_woken(narrow, few, writer), IDS[:2], "rows of the claim for x")
+    expect_ids(expect_woken(waiting["few"], few, writer), IDS[:2], "rows of the claim for x")
     writer.put_labeled(["v_g0", "v_g1"], "x", "y")
-    woken = wide.result(many.call_s + part.timeouts.settle)
+    woken = waiting["many"].result(many.call_s + part.timeouts.settle)
     expect_ids(woken, ["v_g0", "v_g1"], "rows of the claim for x and y")
 
 

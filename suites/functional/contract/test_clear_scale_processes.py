@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -13,9 +12,10 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.contract import Target
-from rlconform.wire import object_array, rows_of
+from rlconform.wire import object_array
 
 NewPartition = Callable[..., PartitionUnderTest]
 
@@ -83,34 +83,31 @@ STEPS = 3
 
 
 @requirement("CLEAR-04", leans_on=("PUT-21", "GET-10", "CLEAR-02"))
-@pytest.mark.parametrize("ids", ["same_ids", "new_ids"])
+@pytest.mark.parametrize("names", ["same_ids", "new_ids"])
 @each_pair
 def test_a_large_step_after_the_clear_of_the_one_before_is_read_as_it_was_put(
     new_partition: NewPartition,
     actors: Actors,
     target: Target,
     pair: tuple[int, int],
-    ids: str,
+    names: str,
 ) -> None:
     """Planes that number values anew once a partition is empty must tell readers that know some."""
     part = new_partition(fields=["x", "y", "log"], num_samples=MANY)
     reader, writer = looker_and_changer(part, actors, pair)
-    with_objects = target.declares("objects") is not False
     for step in range(STEPS):
-        of_step = [f"{step if ids == 'new_ids' else 0}_{n}" for n in range(MANY)]
-        columns: dict[str, Any] = {
-            "x": torch.arange(MANY) % 100 + 1000 * step,
-            "y": jagged([torch.arange(n % 5) + step for n in range(MANY)]),
-        }
+        ids = [f"{step if names == 'new_ids' else 0}_{n}" for n in range(MANY)]
+        tags = [{"step": step, "note": f"row {n}"} for n in range(MANY)]
+        numbers = torch.arange(MANY) % 100 + 1000 * step
+        tokens = [torch.arange(n % 5) + step for n in range(MANY)]
         logs = [{"content": f"answer {n} of step {step}", "n": n} for n in range(MANY)]
-        if with_objects:
-            columns["log"] = object_array(logs)
-        writer.put(of_step, [{"step": step, "note": f"row {n}"} for n in range(MANY)], **columns)
+        writer.put(ids, tags, x=numbers, y=jagged(tokens))
+        has_logs = put_or_leave_nothing(writer, target, ids, log=object_array(logs))
         for view in (reader, writer):
-            view.expect_rows(of_step, x=list(columns["x"]), y=rows_of(columns["y"]))
-            if with_objects:
-                expect_objects(view.get(of_step, "log"), "log", logs)
+            view.expect_rows(ids, x=list(numbers), y=tokens)
+            if has_logs:
+                expect_objects(view.get(ids, "log"), "log", logs)
         got = tags_by_id(reader.claim("train", ["x", "y"], MANY))
-        due = {i: {"step": step, "note": f"row {n}"} for n, i in enumerate(of_step)}
+        due = dict(zip(ids, tags, strict=True))
         expect(got == due, f"the tags of {MANY} rows of step {step}", f"{[*got.items()][:2]}")
-        writer.clear(of_step)
+        writer.clear(ids)

@@ -189,9 +189,9 @@ def test_long_objects_of_two_processes_that_differ_by_little_stay_apart(
 ) -> None:
     """Planes that store equal values once may take values with equal ends for equal ones."""
     first, second = looker_and_changer(part, actors, pair)
-    texts = ["a" * length] * 4
-    for n, at in enumerate((length // 2, length // 3, length - 2)):
-        texts[n + 1] = f"{texts[0][:at]}b{texts[0][at + 1 :]}"
+    text = "a" * length
+    changed = (length // 2, length // 3, length - 2)
+    texts = [text, *(f"{text[:at]}b{text[at + 1 :]}" for at in changed)]
     logs = [[{"role": "user", "content": text}] for text in texts]
     ids = [f"r{n}" for n in range(len(logs))]
     for n, log in enumerate(logs):
