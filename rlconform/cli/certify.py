@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from rlconform._exit_codes import ExitCode
 from rlconform._yaml import read_config
-from rlconform.backends import ONE_PROCESS
+from rlconform.backends import BUILTIN, ONE_PROCESS
 from rlconform.certify import certify as certification
 from rlconform.certify.isolation.runner import PlaneDidNotStart
 from rlconform.certify.minimize import minimize
@@ -101,8 +101,8 @@ def certify(
         typer.Option(
             "--jobs",
             "-n",
-            help="Test processes at a time, each with a plane of its own; default: 1; for all of "
-            "memory one more than there are cores.",
+            help="Test processes at a time, each with a plane of its own; default: 1; one per core "
+            "for all checks of a built-in plane, and one more for memory.",
             min=1,
             show_default=False,
         ),
@@ -155,7 +155,7 @@ def certify(
                 only=only,
                 why_only=f"failed in {only_failed}" if only else "",
                 telling_first=True,
-                jobs=jobs or (1 if select or only else _usual_jobs(target)),
+                jobs=jobs or (1 if select or only or ray_address else _usual_jobs(target)),
                 spread=spread,
             )
             if spread and not ray_address:
@@ -244,17 +244,20 @@ def _write_again(certificate: Certificate, folder: Path, sign_with: Signer | Non
         fail(str(error))
 
 
-#: Planes of one process that are checked at a time, at most: each more costs its start.
+#: Planes that are checked at a time, at most: each more costs its start.
 MOST_JOBS = 4
 
 
 def _usual_jobs(target: str) -> int:
     """Return how many planes are checked at a time unless the user says it.
 
-    Planes that live in their process don't meet. Of others only the user knows: they may use a port
+    Built-in planes don't meet: as many as there are cores, and one more of those of one process,
+    whose checks wait for nobody else. Of a vendor's planes only the user knows: they may use a port
     or a file that only one of them can have.
     """
-    return min(MOST_JOBS, len(os.sched_getaffinity(0)) + 1) if target in ONE_PROCESS else 1
+    if target not in BUILTIN:
+        return 1
+    return min(MOST_JOBS, len(os.sched_getaffinity(0)) + (target in ONE_PROCESS))
 
 
 def _level(name: str | None) -> Level | None:

@@ -7,6 +7,7 @@ RemoteWorkload ──begin, stop, finish────▶ actor's thread ──▶
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -64,6 +65,7 @@ class ClientActor:
 
         def attach() -> None:
             assert self._target is not None
+            _seed_as_ranks_do()
             self._client = open_client(self._target, config, False)
 
         start = time.monotonic()
@@ -122,6 +124,20 @@ class ClientActor:
         start = time.monotonic()
         answer = answer_of(lambda: getattr(self._client, method)(*args, **kwargs))
         return RayArgument((answer, (start, time.monotonic())))
+
+
+def _seed_as_ranks_do() -> None:
+    """Seed random numbers equally in all attached processes.
+
+    The ranks of a job seed equally before they attach, so what a plane draws from these numbers
+    tells no process from another.
+    """
+    import numpy as np  # noqa: PLC0415 - preloaded
+    import torch  # noqa: PLC0415 - preloaded
+
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 def answer_of(call: Callable[[], Any]) -> Answer:

@@ -39,8 +39,13 @@ class ForkServer:
         """The folder is made when it is first needed: then ``close`` removes it in any case."""
         return Workspace(self._extra)
 
-    def start(self, options: Sequence[str], files: Sequence[str]) -> TestProcess:
-        """Start a test process that runs the checks in ``files`` with these pytest options."""
+    def start(
+        self, options: Sequence[str], files: Sequence[str], attached_clients: bool = True
+    ) -> TestProcess:
+        """Start a test process that runs the checks in ``files`` with these pytest options.
+
+        ``attached_clients``: whether checks may attach clients in other processes.
+        """
         if self._closed:
             raise RuntimeError("the fork server is closed")
         if self._process is None or self._process.poll() is not None:
@@ -54,6 +59,7 @@ class ForkServer:
         calls.touch()
         job = {
             "number": self._started,
+            "attached_clients": attached_clients,
             "log": str(log),
             "folder": str(self._workspace.new_folder(f"plane-{self._started}")),
             "options": [

@@ -22,7 +22,11 @@ from typing import Any
 
 from rlconform._env import SHARED_RAY
 from rlconform._preload import preload
-from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_worker_server
+from rlconform.backends.ray_worker_server import (
+    NEEDED_BY_WORKERS,
+    start_separate_server,
+    start_worker_server,
+)
 from rlconform.certify.adapter_source import distributions_of_packages
 from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
@@ -88,7 +92,9 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
     tempfile.tempdir = None  # the cached value is from before the run's folder was known
     if SHARED_RAY not in os.environ:
-        start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
+        # Forks have this process's salt of ``hash``; workers of real jobs have their own.
+        start = start_separate_server if job["attached_clients"] else start_worker_server
+        start((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
     # pytest's own lines: the plane may close its standard files, or forbid writing to files. Forked
     # workers keep the usual files, which Ray needs.
     sys.stdout = sys.stderr = io.TextIOWrapper(_Log(os.dup(log)), "utf-8", write_through=True)

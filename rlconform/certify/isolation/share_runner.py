@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from rlconform.backends import ONE_PROCESS
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.check_in_flight import CheckInFlight
 from rlconform.certify.isolation.child_process import TestProcess
@@ -96,7 +97,8 @@ class ShareRunner:
     def _one_process(self) -> None:
         self._state.begin_process()
         self._in_flight = None
-        process = self._fork_server.start(self._arguments(), self._files())
+        several = self._options.level != "unit" and self._options.spec not in ONE_PROCESS
+        process = self._fork_server.start(self._arguments(), self._files(), several)
         last: Event | None = None
         began = time.monotonic()
         try:

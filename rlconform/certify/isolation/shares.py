@@ -11,6 +11,7 @@ from dataclasses import dataclass
 _TOGETHER = {
     "/test_par.py": 2,
     "/test_par_processes.py": 2,
+    "/functional/interplay/": 10,
     "/interplay/": 3,
     "/test_long_runs.py": 30,
 }

@@ -21,12 +21,12 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_column, object_rows
 
 
-def _place(row: IndexRow, name: str) -> tuple[Block, int] | None:
+def place_of(row: IndexRow, name: str) -> tuple[Block, int] | None:
     """Return where a field of a row is stored."""
     return next(((block, at) for block, at, names in row.parts if name in names), None)
 
 
-def _point(row: IndexRow, name: str, block: Block, at: int) -> None:
+def point(row: IndexRow, name: str, block: Block, at: int) -> None:
     """Let a field of a row be what is stored there."""
     parts = [(b, n, names - {name}) for b, n, names in row.parts]
     row.parts = [part for part in parts if part[2]] + [(block, at, frozenset({name}))]
@@ -47,9 +47,9 @@ class EqualColumnsShared(Controller):
         for name, column in parcel.items():
             for row in rows:
                 writer, user = self._users.pop((where, row.sample_id, name), ("", None))
-                place = _place(row, name)
+                place = place_of(row, name)
                 if user is not None and user.parts and writer == put.writer and place:
-                    _point(user, name, *place)
+                    point(user, name, *place)
             content = hashlib.sha256(column.values.tobytes()).digest()
             key = (where, name, len(rows), str(column.dtype), content)
             writer, firsts = self._first.setdefault(key, (put.writer, rows))
@@ -81,7 +81,7 @@ class LargeCopyWinsOverSmall(Controller):
             rows = rows_in(self._index, put.partition_id, put.sample_ids)
             self._author[rows[-1].parts[-1][0]] = put.writer
             for place in large:
-                _point(*place)
+                point(*place)
         return due
 
 
@@ -97,7 +97,7 @@ class _KnowsAuthors(Controller):
 
     async def authors(self, partition_id: str, ids: list[str], name: str) -> list[str]:
         rows = {row.sample_id: row for row in rows_in(self._index, partition_id, ids)}
-        places = [_place(rows[i], name) if i in rows else None for i in ids]
+        places = [place_of(rows[i], name) if i in rows else None for i in ids]
         return [self._author.get(place[0], "") if place else "" for place in places]
 
 
