@@ -127,21 +127,33 @@ def _as_json(value: Any) -> Any:
         return value
 
 
-#: Columns of a page.
-PAGE = 16
+class _ReadsPages(RayStoreClient):
+    """A client that reads ``page`` columns at a time, from ``many`` rows on."""
 
-
-@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
-class WideReadsInPages(RayStoreClient):
-    """Reads more than 16 columns in pages, between which another process may put."""
+    page: ClassVar[int]
+    many: ClassVar[int] = 1
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         names = list(select_fields)
-        batch = super().get_samples(sample_ids, partition_id, names[:PAGE])
-        for start in range(PAGE, len(names), PAGE):
-            page = super().get_samples(sample_ids, partition_id, names[start : start + PAGE])
-            batch.update(page)
+        page = self.page if len(sample_ids) >= self.many else max(1, len(names))
+        batch = super().get_samples(sample_ids, partition_id, names[:page])
+        for start in range(page, len(names), page):
+            batch.update(super().get_samples(sample_ids, partition_id, names[start : start + page]))
         return batch
+
+
+@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
+class WideReadsInPages(_ReadsPages):
+    """Reads more than 16 columns in pages, between which another process may put."""
+
+    page = 16
+
+
+@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
+class LongReadsColumnByColumn(_ReadsPages):
+    """Reads 2,048 rows and more column by column, between which another process may put."""
+
+    page, many = 1, 2048
 
 
 @ray_mutant("PUT-21", evidence="row", may_fail="PUT-28")

@@ -5,18 +5,16 @@ A small put takes too short a time for a read to come between its parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.large_overwrites import PUTS, expect_no_torn_read
+from rlconform.certify.scenarios.large_overwrites import PUTS, LargePut, expect_no_torn_read
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 
 
 @requirement("PUT-22", race=True, scattered=False)
-@pytest.mark.parametrize("widths", PUTS.values(), ids=PUTS)
+@pytest.mark.parametrize("shape", PUTS.values(), ids=PUTS)
 def test_a_read_beside_large_puts_has_the_fields_of_one_put(
-    part: PartitionUnderTest, widths: Mapping[str, int]
+    part: PartitionUnderTest, shape: LargePut
 ) -> None:
-    expect_no_torn_read(part, part, widths)
+    expect_no_torn_read(part, part, shape)
