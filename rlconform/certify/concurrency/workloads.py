@@ -117,27 +117,30 @@ class Claimer(Workload):
 class PutClearLoop(Workload):
     """Puts and clears rows with ids that other workloads use, so that the plane reuses slots.
 
-    Each put writes 12 shared ids and 4 new ids that no other workload uses. The new rows are never
-    cleared, and are read at the end. Before the next put it clears ``clears`` shared ids.
+    Each put writes ``shared`` of these ids and a third as many new ids that no other workload uses.
+    The new rows are never cleared, and are read at the end. Before the next put it clears
+    ``clears`` shared ids.
     """
 
     seconds: float
     ids: tuple[str, ...]
     clears: int = 0
+    shared: int = 12
     needs = ("put_samples", "clear_samples", "get_samples")
 
     def run(self, client: LoggingClient) -> None:
         kept: list[str] = []
         for number in client.rounds(self.seconds):
-            new = [f"{client.who}_{number}_{n}" for n in range(4)]
+            new = [f"{client.who}_{number}_{n}" for n in range(self.shared // 3)]
             # prepared before the clear, so that the slots that it frees are reused immediately
-            put = client.prepare_put([*client.rng.sample(self.ids, 12), *new], ["x"])
+            put = client.prepare_put([*client.rng.sample(self.ids, self.shared), *new], ["x"])
             if self.clears and number:
                 client.clear(client.rng.sample(self.ids, self.clears))
             client.put(put)
             kept += new
-        for start in range(0, len(kept), READ_AT_ONCE):
-            client.get(kept[start : start + READ_AT_ONCE], ["x"])
+        at_once = max(READ_AT_ONCE, self.shared)
+        for start in range(0, len(kept), at_once):
+            client.get(kept[start : start + at_once], ["x"])
 
 
 @dataclass(frozen=True)
@@ -208,16 +211,19 @@ class Reader(Workload):
 
 @dataclass(frozen=True)
 class TagWriter(Workload):
-    """Puts tags without fields on one row after another, each time under a new key."""
+    """Puts tags without fields on ``rows`` rows after the others, each time under a new key."""
 
     seconds: float
     ids: tuple[str, ...]
     prefix: str
+    rows: int = 1
 
     def run(self, client: LoggingClient) -> None:
         for number in client.rounds(self.seconds):
             tags = {f"{self.prefix}{number}": number}
-            client.put(client.prepare_put([self.ids[number % len(self.ids)]], (), [tags]))
+            first = number * self.rows % len(self.ids)
+            ids = self.ids[first : first + self.rows]
+            client.put(client.prepare_put(ids, (), [tags] * len(ids)))
 
 
 @dataclass(frozen=True)
