@@ -155,7 +155,7 @@ def certify(
                 only=only,
                 why_only=f"failed in {only_failed}" if only else "",
                 telling_first=True,
-                jobs=jobs or (1 if select or only or ray_address else _usual_jobs(target)),
+                jobs=jobs or (1 if select or only or ray_address else usual_jobs(target)),
                 spread=spread,
             )
             if spread and not ray_address:
@@ -248,7 +248,7 @@ def _write_again(certificate: Certificate, folder: Path, sign_with: Signer | Non
 MOST_JOBS = 4
 
 
-def _usual_jobs(target: str) -> int:
+def usual_jobs(target: str) -> int:
     """Return how many planes are checked at a time unless the user says it.
 
     Built-in planes don't meet: as many as there are cores, and one more of those of one process,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from rlconform._live_bar import LiveBar
 from rlconform.cli import app
+from rlconform.cli.certify import usual_jobs
 from rlconform.cli.console import fail, new_console
 from rlconform.contract import load_requirements
 
@@ -54,6 +56,13 @@ def test_a_name_that_can_not_be_certified_is_refused_before_torch_is_imported(
     )  # fmt: skip
     assert said in ran.stderr
     assert (ran.returncode, ran.stdout) == (2, "False\n")
+
+
+def test_built_in_planes_are_certified_one_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = ("memory", "ray_store", "transfer_queue/simple", "acme_plane:TARGET")
+    for cores, jobs in ((1, [2, 1, 1, 1]), (2, [3, 2, 2, 1]), (64, [4, 4, 4, 1])):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: range(n))
+        assert list(map(usual_jobs, targets)) == jobs
 
 
 def test_text_of_a_plane_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
