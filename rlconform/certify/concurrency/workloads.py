@@ -22,6 +22,11 @@ MOST_FIELDS = 100
 STATUS_PAUSE_S = 0.0005
 #: Rows per read, where many are read.
 READ_AT_ONCE = 16
+#: Rows of a large put, and of a large claim or read. A backend may divide it into several
+#: statements, messages or locks, and then calls of other processes come between them.
+LARGE_PUT, LARGE_TAKE = 1400, 1200
+#: Time of the workloads that make large puts, in seconds.
+LARGE_S = 0.4
 
 
 class Workload(ABC):

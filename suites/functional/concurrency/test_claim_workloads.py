@@ -13,6 +13,9 @@ from rlconform.certify.concurrency.checkers.claims import (
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
+    LARGE_PUT,
+    LARGE_S,
+    LARGE_TAKE,
     Claimer,
     Producer,
     PutClearLoop,
@@ -57,3 +60,18 @@ def test_claims_that_race_clears_return_existing_rows(processes: WorkloadRunner)
         writer = PutClearLoop(seconds, SHARED, clears=8)
         history = processes.run(writer, writer, Claimer(), Claimer())
         check_history(history, "put_clear", null_ids, phantoms, refused_alone, hung)
+
+
+@requirement("CLAIM-02")
+def test_large_claims_of_two_processes_return_each_row_once(processes: WorkloadRunner) -> None:
+    claimer = Claimer(batch=LARGE_TAKE)
+    history = processes.run(Producer(LARGE_S, rows=LARGE_PUT), claimer, claimer)
+    check_history(history, "claims", duplicated, lost, phantoms, null_ids, refused, hung)
+
+
+@requirement("CLAIM-10")
+def test_large_claims_that_race_clears_return_existing_rows(processes: WorkloadRunner) -> None:
+    ids = tuple(f"r{n}" for n in range(2 * LARGE_TAKE))
+    writer = PutClearLoop(LARGE_S, ids, clears=LARGE_TAKE // 2, shared=LARGE_TAKE)
+    history = processes.run(writer, writer, Claimer(batch=LARGE_TAKE))
+    check_history(history, "put_clear", null_ids, phantoms, refused_alone, hung)

@@ -8,6 +8,8 @@ from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten,
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
+    LARGE_S,
+    LARGE_TAKE,
     Claimer,
     Clearer,
     PutClearLoop,
@@ -44,3 +46,13 @@ def test_clears_remove_no_other_rows(processes: WorkloadRunner) -> None:
         history = processes.run(writer, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
         rows = wrong_rows, unwritten, stale_reads
         check_history(history, "put_clear", lost, duplicated, phantoms, *rows, refused_alone, hung)
+
+
+@requirement("CLEAR-07")
+def test_large_reads_return_the_rows_asked_for_while_ids_are_reused(
+    processes: WorkloadRunner,
+) -> None:
+    ids = tuple(f"r{n}" for n in range(2 * LARGE_TAKE))
+    writer = PutClearLoop(LARGE_S, ids, clears=LARGE_TAKE // 6, shared=LARGE_TAKE)
+    history = processes.run(writer, writer, Reader(ids, at_once=LARGE_TAKE))
+    check_history(history, "put_clear", wrong_rows, unwritten, stale_reads, refused_alone, hung)

@@ -7,6 +7,9 @@ from rlconform.certify.concurrency.checkers.tags import lost_updates, tags_late
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
+    LARGE_PUT,
+    LARGE_S,
+    LARGE_TAKE,
     Appender,
     Claimer,
     Producer,
@@ -50,3 +53,21 @@ def test_tags_written_by_two_processes_are_all_kept(processes: WorkloadRunner) -
             TagWriter(seconds, ids, "std"), TagWriter(seconds, ids, "reward"), Claimer(late=True)
         )
         check_history(history, "tag_writes", lost_updates, refused, hung)
+
+
+@requirement("TAG-04", leans_on=("TAG-01",))
+def test_rows_of_a_large_put_are_claimed_with_their_tags(processes: WorkloadRunner) -> None:
+    claimer = Claimer(batch=LARGE_TAKE)
+    history = processes.run(Producer(LARGE_S, rows=LARGE_PUT, tagged=True), claimer, claimer)
+    check_history(history, "claims", tags_late, refused, hung)
+
+
+@requirement("TAG-07")
+def test_tags_that_two_processes_write_to_many_rows_are_all_kept(
+    processes: WorkloadRunner,
+) -> None:
+    ids = tuple(f"r{n}" for n in range(LARGE_PUT))
+    processes.run(SinglePut(ids))
+    writers = [TagWriter(LARGE_S / 2, ids, name, rows=LARGE_PUT) for name in ("std", "reward")]
+    history = processes.run(*writers, Claimer(late=True, batch=LARGE_PUT))
+    check_history(history, "tag_writes", lost_updates, refused, hung)

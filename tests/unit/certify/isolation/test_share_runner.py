@@ -52,7 +52,10 @@ class _HangingServer(ForkServer):
         super().__init__()
         self._only = process
 
-    def start(self, options: Sequence[str], files: Sequence[str]) -> child_process.TestProcess:
+    def start(
+        self, options: Sequence[str], files: Sequence[str], attached_clients: bool
+    ) -> child_process.TestProcess:
+        assert not attached_clients  # memory runs in one process
         assert list(options)
         assert list(files)
         return self._only

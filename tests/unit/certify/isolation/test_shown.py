@@ -102,8 +102,11 @@ class _TellingServer(ForkServer):
         self.log = folder / "log"
         self.log.touch()
 
-    def start(self, options: Sequence[str], files: Sequence[str]) -> child_process.TestProcess:
+    def start(
+        self, options: Sequence[str], files: Sequence[str], attached_clients: bool
+    ) -> child_process.TestProcess:
         assert files
+        assert attached_clients
         options = list(options)
         only = Path(options[options.index("--rlconform-only") + 1]) if self.started else None
         self.started.append(only.read_text("utf-8") if only else "all")
