@@ -69,7 +69,7 @@ RENEWING = Policy("calls by random processes, which may attach anew", None, rene
 KINDS = ("register", "put", "tag", "get", "claim", "status", "clear")
 
 #: One of so many calls by a random process is made by a client that attaches anew.
-CALLS_PER_ATTACH = 100
+CALLS_PER_ATTACH = 50
 
 
 def policy_of(check: str, seed: int, roles: bool = True) -> Policy:

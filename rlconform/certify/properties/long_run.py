@@ -39,11 +39,11 @@ from rlconform.certify.properties.long_run_plan import (
 )
 from rlconform.certify.properties.runner import PropertyRunner
 
-#: Steps of a run, and of a large one; runs of a style for each check of it.
-STEPS, LARGE_STEPS = 300, 90
+#: Steps of a run, and of a large or wide one; runs of a style for each check of it.
+STEPS, FEWER_STEPS = 300, 90
 RUNS = 3
-#: How many times as many runs several processes make, as half of theirs are large.
-TIMES_IF_SEVERAL = 2
+#: How many times as many runs several processes make, as some of theirs are large, and some wide.
+TIMES_IF_SEVERAL = 3
 #: Seconds of the plane's calls after which a run makes no further step; for each check of a style,
 #: also after which its runs end.
 LONG_RUNS_S = 1.6
@@ -103,8 +103,8 @@ class LongRun:
     def _run(self, steps: Sequence[int]) -> None:
         first = self._partitions[0]
         first.stand(self._plan.standing)
-        if self._plan.large:
-            steps = [number for number in steps if number < LARGE_STEPS]
+        if self._plan.large or self._plan.wide:
+            steps = [number for number in steps if number < FEWER_STEPS]
         began = self._runner.plane_seconds
         for made, number in enumerate(steps):
             self._runner.check_time()

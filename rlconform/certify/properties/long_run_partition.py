@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties.long_run_claims import ModelledClaims
-from rlconform.certify.properties.long_run_plan import LOG, MOST_ROWS
+from rlconform.certify.properties.long_run_plan import LOG
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta
 
@@ -28,7 +28,7 @@ class LongRunPartition(ModelledClaims):
 
     def put_new(self) -> None:
         """Put new rows, some of them under ids that were cleared."""
-        size = min(self._plan.size(), MOST_ROWS - len(self._model.rows))
+        size = min(self._plan.size(), self._plan.most_rows - len(self._model.rows))
         gone = [i for i in self._model.cleared if i not in self._model.rows]
         again = self._plan.some(gone)[:size] if self._plan.rng.random() < 0.5 else []
         ids = [*again, *(self._plan.new_id() for _ in range(size - len(again)))]
@@ -102,6 +102,15 @@ class LongRunPartition(ModelledClaims):
         if ids is None:  # it may have ended the registration
             self._register()
         self._model.clear(ids)
+
+    def slide(self) -> None:
+        """Clear the oldest rows and put as many new ones, as a run with a window of steps does."""
+        oldest = list(self._model.rows)[: self._plan.size()]
+        if not oldest:
+            return
+        self._part.clear(oldest)
+        self._model.clear(oldest)
+        self._write([self._plan.new_id() for _ in oldest], self._plan.some_fields(), tagged=True)
 
     def refuse(self) -> None:
         """Make a call that must raise, or that may; whatever it does, nothing else may change."""

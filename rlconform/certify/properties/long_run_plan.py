@@ -13,7 +13,7 @@ import torch
 from rlconform.certify.properties.long_run_caller import Mode
 from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import KINDS, FieldKind
+from rlconform.certify.properties.near_values import KINDS, WIDE_WIDTHS, WIDTHS, FieldKind
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
@@ -44,11 +44,19 @@ FIELDS, MANY_FIELDS = 5, 90
 SOME_FIELDS = 6
 #: Kinds of fields of a large run: mostly one number a row, or token ids.
 LARGE_KINDS = (*KINDS, *[FieldKind(torch.int64, (), 0)] * 8, *[FieldKind(torch.int64)] * 4)
-#: Rows of a batch; those of a large run, of which some are beyond what a plane pages or packs.
+#: Kinds of fields of a wide run: jagged ones, rows of 64 KiB or more, and one number a row.
+WIDE_KINDS = (
+    FieldKind(torch.int64), FieldKind(torch.float32), FieldKind(torch.uint8, (2, 3)),
+    FieldKind(torch.float32, (), 20_000), FieldKind(torch.uint8, (3,), 90_000),
+    FieldKind(torch.int64, (), 0),
+)  # fmt: skip
+#: Rows of a batch; those of a wide run; those of a large run, of which some are beyond what a plane
+#: pages or packs.
 SIZES = (1, 1, 1, 2, 2, 3, 4, 8, 17, 33)
+WIDE = (1, 1, 1, 2, 2, 3, 4)
 LARGE = (1, 3, 16, 64, 130, 260, 260, 520, 1030, 2060)
-#: Tensor fields of a large run, and rows of a partition after which none are put.
-LARGE_FIELDS, MOST_ROWS = 3, 5000
+#: Tensor fields of a large or wide run, and rows of a partition after which none are put.
+FEW_FIELDS, MOST_ROWS, MOST_WIDE_ROWS = 3, 5000, 24
 #: Claims of a run that wait for rows that never come, and that wait for rows put meanwhile.
 MOST_WAITS = 6
 
@@ -94,13 +102,13 @@ OFTEN: dict[Style, tuple[tuple[str, ...], ...]] = {
 
 #: Calls of a run; each is a method of ``LongRunPartition``.
 CALLS = (
-    "put_new", "put_more", "fill", "renew", "put_again", "overwrite_all", "tag", "clear", "burst",
-    "claim", "wait", "time_out", "drain", "read", "read_again", "fetch", "status",
+    "put_new", "put_more", "fill", "renew", "put_again", "overwrite_all", "tag", "clear", "slide",
+    "burst", "claim", "wait", "time_out", "drain", "read", "read_again", "fetch", "status",
 )  # fmt: skip
 #: How many claims wait all through a run.
 STANDING = (0, 0, 0, 1, 3, 40)
-#: Share of the runs of several processes that are large.
-LARGE_SHARE = 0.5
+#: Shares of the runs of several processes that are large, and that are wide.
+LARGE_SHARE, WIDE_SHARE = 0.4, 0.3
 #: Rows of a group of the runs that claim whole groups, and their share.
 GROUP_SIZES, GROUPED_SHARE = (2, 4, 8, 16), 0.2
 #: How a run makes its calls.
@@ -132,6 +140,8 @@ class RunPlan:
         mode: How the run makes its calls.
         several_processes: Whether several processes make them.
         large: Whether batches have hundreds of rows: several processes then make a large step.
+        wide: Whether rows have kilobytes or megabytes.
+        most_rows: Rows of a partition after which none are put.
         group_size: Rows of a group, which claims return whole; 1 without groups.
         standing: How many claims wait all through the run.
         wrong: The kind of the run's first wrong answer.
@@ -142,15 +152,19 @@ class RunPlan:
         self.profile, self.rng, self.runner = profile, rng, runner
         runner.scatter(rng)
         self.several_processes = runner.of_several_processes
-        self.large = self.several_processes and rng.random() < LARGE_SHARE
-        self.rows, self.objects = NearColumns(rng), NearObjects(rng)
+        chance = rng.random() if self.several_processes else 1.0
+        self.large = chance < LARGE_SHARE
+        self.wide = LARGE_SHARE <= chance < LARGE_SHARE + WIDE_SHARE
+        self.most_rows = MOST_WIDE_ROWS if self.wide else MOST_ROWS
+        self.rows = NearColumns(rng, WIDE_WIDTHS if self.wide else WIDTHS)
+        self.objects = NearObjects(rng, self.wide)
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
-        if self.large:
-            del names[LARGE_FIELDS:]
+        if self.large or self.wide:
+            del names[FEW_FIELDS:]
         elif rng.random() < 0.15:
             names += [f"y{n}" for n in range(MANY_FIELDS)]
         names, self.tasks = self._accepted_names(names)
-        kinds = LARGE_KINDS if self.large else KINDS
+        kinds = LARGE_KINDS if self.large else WIDE_KINDS if self.wide else KINDS
         self.kinds = dict(zip(names, rng.choices(kinds, k=len(names)), strict=True))
         self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
         self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
@@ -163,8 +177,8 @@ class RunPlan:
         alone = self.several_processes or grouped
         self.standing = 0 if alone else rng.choice(STANDING)
         self._weights = self._draw_weights()
-        self._sizes = LARGE if self.large else SIZES
-        self._scale = 1 if self.large else rng.choice((1, 1, 10, 60))
+        self._sizes = LARGE if self.large else WIDE if self.wide else SIZES
+        self._scale = 1 if self.large or self.wide else rng.choice((1, 1, 10, 60))
         stem = rng.choice(("u0_g", f"{'a' * 70}/", "0", rng.choice(ODD_KEYS)))
         self._stems = list(dict.fromkeys(self._names([stem] * STEMS)))
         self._digits = rng.choice((0, 0, 3, 6)) if self.large else 0
@@ -193,7 +207,7 @@ class RunPlan:
             weights["refuse"] = 8
         if self.large:
             weights["put_new"] = 8
-        weights["burst"] = 0 if self.large else self.rng.choice((0, 0, 0, 1))
+        weights["burst"] = 0 if self.large or self.wide else self.rng.choice((0, 0, 0, 1))
         if self.several_processes:  # one that waits can't attach anew
             weights["wait"] = 0
         if self.group_size > 1:  # how many rows such a claim waits for is a question

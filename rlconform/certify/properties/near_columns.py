@@ -29,9 +29,9 @@ _DECIMALS = (0.0, -0.0, 1.0, -1.0, 0.5, 0.25, 0.1, 1e-4, -0.3, 2.0, 1e6)
 class NearColumns:
     """Draws columns from ``rng``, which each step of a run sets anew."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, widths: Sequence[int] = WIDTHS) -> None:
         self._rng = rng
-        self._rows = NearRows(rng)
+        self._rows = NearRows(rng, widths)
         self._widths: list[int] = []  # of the newest jagged column
         self._of_few: dict[str, bool] = {}  # by field: whether all its columns hold few numbers
 
@@ -92,14 +92,14 @@ class NearColumns:
         return self._rows.new(replace(kind, width=width))
 
     def _decimals(self, kind: FieldKind) -> Tensor:
-        shape = kind.shape(kind.width or self._rng.choice(WIDTHS))
+        shape = kind.shape(kind.width or self._rng.choice(self._rows.widths))
         few = torch.tensor(self._rng.choices(_DECIMALS, k=16), dtype=kind.dtype)
         size = torch.Size(shape).numel()
         return few.repeat(size // 16 + 1)[:size].reshape(shape)
 
     def _mostly_zeros(self, kind: FieldKind, n: int) -> list[Tensor]:
         """Return rows of zeros, a few of which have a lone bit, such as the sign of -0.0."""
-        shape = kind.shape(kind.width or self._rng.choice(WIDTHS[1:]))
+        shape = kind.shape(kind.width or self._rng.choice(self._rows.widths[1:]))
         itemsize = kind.dtype.itemsize
         rows = []
         for _ in range(n):

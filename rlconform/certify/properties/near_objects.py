@@ -26,8 +26,9 @@ SCALARS: tuple[Any, ...] = (
 )  # fmt: skip
 #: Keys of dicts.
 _KEYS = ("role", "content", "turns", "é", "")
-#: Lengths of long texts.
+#: Lengths of long texts; those of the objects of a wide run.
 _LONG = (31, 255, 256, 1000, 5000)
+WIDE_TEXTS = (5_000, 20_000, 70_000, 140_000, 300_000)
 #: Levels of lists and dicts in an object.
 _DEPTH = 3
 
@@ -37,6 +38,7 @@ class NearObjects:
     """Draws objects and tags from ``rng``, which each step of a run sets anew."""
 
     rng: Random
+    wide: bool = False  # whether most objects have a text of kilobytes
     _objects: list[Any] = field(default_factory=list)
     _tags: list[Any] = field(default_factory=list)
 
@@ -57,11 +59,11 @@ class NearObjects:
 
         Now and then all are texts, or all numbers: a plane may store such a column otherwise.
         """
-        if self.rng.random() < 0.3:
+        if not self.wide and self.rng.random() < 0.3:
             kind = self.rng.choice((str, int, float))
             alike = [value for value in (*SCALARS, "x" * 300) if type(value) is kind]
             return self.rng.choices(alike, k=n)
-        made = [self._near(self._objects, self._new) for _ in range(n)]
+        made = [self._near(self._objects, self._wide if self.wide else self._new) for _ in range(n)]
         self._objects += deepcopy(made[: KEPT // 2])
         del self._objects[:-KEPT]
         return made
@@ -111,6 +113,10 @@ class NearObjects:
                 return {self.rng.choice(_KEYS): self._new(depth + 1) for _ in range(n)}
             case _:
                 return [self._new(depth + 1) for _ in range(n)]
+
+    def _wide(self) -> Any:
+        text = {"content": self.rng.choice("abc") * self.rng.choice(WIDE_TEXTS)}
+        return self.rng.choice(([text, self._new(1)], text, self._new()))
 
     def _changed(self, value: Any) -> Any:
         """Return the value with one part replaced by one that is like it."""

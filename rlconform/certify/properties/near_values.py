@@ -24,8 +24,9 @@ ALIKE = 0.15
 NEW, EXACT = 0.4, 0.3
 #: Bytes that pads, masks and images are made of: 0, 1, -1, -100, and the ends of a byte.
 _BYTES = (0, 0, 0, 1, 255, 156, 127, 128)
-#: Elements of a row.
+#: Elements of a row; those of the rows of a wide run, which have up to megabytes.
 WIDTHS = (0, 1, 1, 2, 3, 7, 8, 9, 64, 65, 300, 1100)
+WIDE_WIDTHS = (0, 1, 300, 2_500, 9_000, 20_000, 20_000, 70_000, 300_000)
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class NearRows:
     """Draws rows from ``rng``, which each step of a run sets anew."""
 
     rng: Random
+    widths: Sequence[int] = WIDTHS
     _kept: dict[str, list[Tensor]] = field(default_factory=dict)  # by field
 
     def draw(self, name: str, kind: FieldKind, earlier: Sequence[list[Tensor]]) -> list[Tensor]:
@@ -89,7 +91,7 @@ class NearRows:
         """
         kept = self._kept.setdefault(name, [])
         if kind.width is None and self.rng.random() < ALIKE:
-            kind = replace(kind, width=self.rng.choice(WIDTHS[1:]))
+            kind = replace(kind, width=self.rng.choice(self.widths[1:]))
             return [self.new(kind) for _ in earlier]
         rows = []
         for own in earlier:
@@ -107,7 +109,7 @@ class NearRows:
 
     def new(self, kind: FieldKind) -> Tensor:
         """Return a row of random bytes, of a few bytes again and again, or of zeros but a few."""
-        shape = kind.shape(kind.width or self.rng.choice(WIDTHS))
+        shape = kind.shape(kind.width or self.rng.choice(self.widths))
         size = torch.Size(shape).numel() * kind.dtype.itemsize
         match self.rng.randrange(5):
             case 0 | 1:
