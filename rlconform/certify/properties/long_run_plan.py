@@ -13,7 +13,7 @@ import torch
 from rlconform.certify.properties.long_run_caller import Mode
 from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import KINDS, WIDE_WIDTHS, WIDTHS, FieldKind
+from rlconform.certify.properties.near_values import KINDS, FieldKind
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
@@ -156,7 +156,7 @@ class RunPlan:
         self.large = chance < LARGE_SHARE
         self.wide = LARGE_SHARE <= chance < LARGE_SHARE + WIDE_SHARE
         self.most_rows = MOST_WIDE_ROWS if self.wide else MOST_ROWS
-        self.rows = NearColumns(rng, WIDE_WIDTHS if self.wide else WIDTHS)
+        self.rows = NearColumns(rng, self.wide)
         self.objects = NearObjects(rng, self.wide)
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
         if self.large or self.wide:

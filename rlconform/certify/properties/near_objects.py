@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlconform.certify.properties.near_values import EXACT, KEPT, NEW
+from rlconform.certify.properties.near_values import EXACT, KEPT, KEPT_WIDE, NEW
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 
 #: Values of objects and tags: some are equal for ``==``, some have the same text or length.
@@ -64,8 +64,9 @@ class NearObjects:
             alike = [value for value in (*SCALARS, "x" * 300) if type(value) is kind]
             return self.rng.choices(alike, k=n)
         made = [self._near(self._objects, self._wide if self.wide else self._new) for _ in range(n)]
-        self._objects += deepcopy(made[: KEPT // 2])
-        del self._objects[:-KEPT]
+        most = KEPT_WIDE if self.wide else KEPT
+        self._objects += deepcopy(made[: most // 2])
+        del self._objects[:-most]
         return made
 
     def other_objects(self, n: int) -> list[Any]:

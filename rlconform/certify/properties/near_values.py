@@ -14,8 +14,9 @@ from random import Random
 import torch
 from torch import Tensor
 
-#: How many of the newest rows of a field are copied from.
-KEPT = 24
+#: How many of the newest rows of a field are copied from, and of the rows or objects of wide runs,
+#: in which some of few long values come again and again.
+KEPT, KEPT_WIDE = 24, 4
 #: How often the former values of the row itself are among them.
 OWN = 4
 #: Share of draws of a jagged field whose rows have one length.
@@ -81,8 +82,13 @@ class NearRows:
     """Draws rows from ``rng``, which each step of a run sets anew."""
 
     rng: Random
-    widths: Sequence[int] = WIDTHS
+    wide: bool = False  # whether rows have up to megabytes
     _kept: dict[str, list[Tensor]] = field(default_factory=dict)  # by field
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """Elements of a row."""
+        return WIDE_WIDTHS if self.wide else WIDTHS
 
     def draw(self, name: str, kind: FieldKind, earlier: Sequence[list[Tensor]]) -> list[Tensor]:
         """Return one row of the field for each row in ``earlier``, its former values.
@@ -97,8 +103,9 @@ class NearRows:
         for own in earlier:
             like = [row for row in (*kept, *(own[-3:] * OWN)) if row.dtype == kind.dtype]
             rows.append(self._row(like, kind))
-        kept += rows[: KEPT // 2]
-        del kept[:-KEPT]
+        most = KEPT_WIDE if self.wide else KEPT
+        kept += rows[: most // 2]
+        del kept[:-most]
         return rows
 
     def _row(self, like: Sequence[Tensor], kind: FieldKind) -> Tensor:

@@ -228,20 +228,21 @@ def test_equal_values_of_two_processes_are_overwritten_apart(
 
 @requirement("PUT-13")
 @each_pair
+@pytest.mark.parametrize("elements", [1 << 16, 700_000], ids=["kilobytes", "megabytes"])
 def test_a_short_row_of_another_process_replaces_a_long_one(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], elements: int
 ) -> None:
     """Planes that send long values by another way, or in chunks, may find the old ones there."""
     first, second = looker_and_changer(part, actors, pair)
-    long, short = torch.arange(1 << 16), torch.arange(5) + 7
-    for name, shorter in (("x", short), ("y", torch.arange(20_000) + 3)):
-        first.put(["a", "b"], **{name: stack_or_nest([long, long + 1])})
-        part.expect_rows(["a", "b"], **{name: [long, long + 1]})
+    long, other = torch.arange(elements), torch.arange(1 << 16) + 1
+    for name, shorter in (("x", torch.arange(5) + 7), ("y", torch.arange(elements // 2) + 3)):
+        first.put(["a", "b"], **{name: stack_or_nest([long, other])})
+        part.expect_rows(["a", "b"], **{name: [long, other]})
         second.put(["a"], **{name: stack_or_nest([shorter])})
         for view in (part, first, second):
-            view.expect_rows(["b", "a"], **{name: [long + 1, shorter]})
+            view.expect_rows(["b", "a"], **{name: [other, shorter]})
         ragged = [shorter[1:], shorter + 1]
-        first.put(["a", "b"], **{name: stack_or_nest([long, long + 1])})
+        first.put(["a", "b"], **{name: stack_or_nest([long, other])})
         second.put(["a", "b"], **{name: stack_or_nest(ragged)})
         for view in (part, first, second):
             view.expect_rows(["a", "b"], **{name: ragged})
