@@ -7,6 +7,7 @@ from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.types import Ids
@@ -101,3 +102,29 @@ class TagsOfLargeClaimsNumberedByEquality(Controller):
             {name: known.setdefault((name, value), value) for name, value in row.items()}
             for row in tags
         ]
+
+
+#: Rows of a put from which a column is stored anew if its dtype changes.
+RECAST = 128
+
+
+@controller_mutant("CLAIM-08", chance=False, evidence="claimed twice", may_fail="CLAIM-02 PUT-13")
+class RecastColumnsBringClaimedRowsBack(Controller):
+    """Stores a column of many rows anew as its dtype changes, and forgets who has claimed them."""
+
+    _dtypes = State(dict[tuple[str, str], str])  # by partition and field
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, columns, reference)
+        for name, column in {} if isinstance(due, Refusal) else columns.items():
+            known = self._dtypes.get((put.partition_id, name))
+            self._dtypes[put.partition_id, name] = dtype = str(column.dtype)
+            if known not in {None, dtype} and len(put.sample_ids) >= RECAST:
+                self._forget_claims(put)
+        return due
+
+    def _forget_claims(self, put: StoredPut) -> None:
+        partition = self._index.partition(put.partition_id)
+        rows = rows_in(self._index, put.partition_id, put.sample_ids)
+        for task in {task for row in rows for task in row.claimed_by}:
+            give_back(partition, [row for row in rows if task in row.claimed_by], task)

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 from collections import Counter
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict
@@ -22,10 +22,10 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wa
 from rlconform.wire import is_object_column, object_column, object_rows
 
 
-@ray_engine_mutant("PUT-13", evidence="row", may_fail="PUT-21")
-class UnchangedColumnsLeftOut(RayStoreEngine):
-    """Leaves out columns equal to what this process sent last for these rows."""
+class _LeavesOutUnchanged(RayStoreEngine):
+    """Leaves out columns, of so many bytes at least, equal to what this process sent last."""
 
+    least: ClassVar[int] = 0
     _sent = State(dict[tuple[str, str, str], bytes])  # digests
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -33,7 +33,7 @@ class UnchangedColumnsLeftOut(RayStoreEngine):
         for name, column in pack(fields, len(sample_ids)).items():
             digest = hashlib.sha256(pickle.dumps((sample_ids, column))).digest()
             of_rows = dict.fromkeys([(partition_id, i, name) for i in sample_ids], digest)
-            if of_rows.items() <= self._sent.items():
+            if of_rows.items() <= self._sent.items() and column.values.nbytes >= self.least:
                 same.append(name)
             sent |= of_rows
         with suppress(LookupError):  # rows that others have cleared are sent
@@ -46,6 +46,18 @@ class UnchangedColumnsLeftOut(RayStoreEngine):
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         self._sent.clear()
         super().clear(partition_id, sample_ids)
+
+
+@ray_engine_mutant("PUT-13", evidence="row", may_fail="PUT-21")
+class UnchangedColumnsLeftOut(_LeavesOutUnchanged):
+    """Leaves out columns equal to what this process sent last for these rows."""
+
+
+@ray_engine_mutant("PUT-13", evidence="row", may_fail="PUT-21")
+class UnchangedLongColumnsLeftOut(_LeavesOutUnchanged):
+    """Leaves out columns of 16 KiB or more equal to what this process sent last for these rows."""
+
+    least = 1 << 14
 
 
 class _KnowsDeclared(Controller):

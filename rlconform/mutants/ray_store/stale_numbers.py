@@ -115,11 +115,10 @@ class PutOfNewClientTakenForRetry(ControllerClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@ray_mutant("PUT-13", evidence="row")
-class LastChunksOfLongRowStay(RayStoreClient):
+class _LeavesLastChunks(RayStoreClient):
     """Leaves the last chunks of another process's row if the new row has fewer chunks."""
 
-    _chunk: ClassVar[int] = 1 << 16  # bytes
+    _chunk: ClassVar[int]  # bytes
     _of_process: ClassVar[dict[str, set[tuple[str, str, str]]]] = {}  # rows it put, by plane
 
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
@@ -233,3 +232,17 @@ class TasksNumberedByFirstList(ControllerClient):
     def _listed(self, partition_id: str) -> list[str]:
         listed: list[str] = self._connection.call("tasks_listed", partition_id)
         return listed
+
+
+@ray_mutant("PUT-13", evidence="row")
+class LastChunksOfLongRowStay(_LeavesLastChunks):
+    """Leaves the last chunks of another process's row if the new row has fewer chunks."""
+
+    _chunk = 1 << 16
+
+
+@ray_mutant("PUT-13", evidence="row")
+class LastMegabytesOfLongRowStay(_LeavesLastChunks):
+    """Leaves the last chunks, of 2 MiB each, of another process's row if the new one has fewer."""
+
+    _chunk = 2 << 20

@@ -57,3 +57,42 @@ class RowHasOneTextPool(Controller):
             key: (texts[value:] or [""])[0] if isinstance(value, _Pooled) else value
             for key, value in row.items()
         }
+
+
+#: Numbers of a block.
+_BLOCK = 2048
+
+
+@controller_mutant("TAG-01", chance=False, evidence="the tags", may_fail="TAG-08 FLOW-01 LOAD-01")
+class NumbersBehindTheBlock(Controller):
+    """Numbers long texts in a block of each process, and then on, into the block of another."""
+
+    _next = State(dict[str, int])  # by process
+    _numbers = State(dict[tuple[str, str], int])  # by process and text
+    _texts = State(dict[int, str])
+
+    async def commit(self, put: StoredPut, *rest: Any) -> Any:
+        if put.tags is None:
+            return await super().commit(put, *rest)
+        tags = [{key: self._stored(put.writer, v) for key, v in row.items()} for row in put.tags]
+        return await super().commit(replace(put, tags=tags), *rest)
+
+    def _stored(self, writer: str, value: Any) -> Any:
+        if type(value) is not str or len(value) < _LONG:
+            return value
+        if (writer, value) not in self._numbers:
+            number = self._next.setdefault(writer, len(self._next) * _BLOCK)
+            self._next[writer] = number + 1
+            self._numbers[writer, value], self._texts[number] = number, value
+        return _Pooled(self._numbers[writer, value])
+
+    async def claim(self, partition_id: str, *rest: Any) -> Any:
+        answer = await super().claim(partition_id, *rest)
+        if answer is None or isinstance(answer, Refusal):
+            return answer
+        ids, tags = answer
+        texts = self._texts
+        return ids, [
+            {key: texts[v] if isinstance(v, _Pooled) else v for key, v in row.items()}
+            for row in tags
+        ]

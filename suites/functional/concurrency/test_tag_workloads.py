@@ -68,6 +68,6 @@ def test_tags_that_two_processes_write_to_many_rows_are_all_kept(
 ) -> None:
     ids = tuple(f"r{n}" for n in range(LARGE_PUT))
     processes.run(SinglePut(ids))
-    writers = [TagWriter(LARGE_S / 2, ids, name, rows=LARGE_PUT) for name in ("std", "reward")]
+    writers = [TagWriter(LARGE_S / 4, ids, name, rows=LARGE_PUT) for name in ("std", "reward")]
     history = processes.run(*writers, Claimer(late=True, batch=LARGE_PUT))
     check_history(history, "tag_writes", lost_updates, refused, hung)

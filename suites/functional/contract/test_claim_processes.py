@@ -242,16 +242,18 @@ def test_a_group_has_no_row_that_another_process_has_cleared(
 
 @requirement("CLAIM-04")
 @each_pair
+@pytest.mark.parametrize("dp_rank", [None, 0], ids=["no_rank", "of_a_rank"])
 def test_no_rows_are_set_aside_for_a_steady_consumer(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], dp_rank: int | None
 ) -> None:
     """Planes that send rows ahead to a process that claims often keep them from others."""
     steady, other = looker_and_changer(part, actors, pair)
     ids = [f"r{n}" for n in range(60)]
     part.put_labeled(ids)
     for _ in range(15):
-        expect_equal(len(steady.claim("train", batch_size=2).sample_ids), 2, "rows of a claim")
-    meta = other.claim("train", batch_size=len(ids))
+        meta = steady.claim("train", batch_size=2, dp_rank=dp_rank)
+        expect_equal(len(meta.sample_ids), 2, "rows of a claim")
+    meta = other.claim("train", batch_size=len(ids), dp_rank=dp_rank if dp_rank is None else 1)
     expect_equal(len(meta.sample_ids), len(ids) // 2, "rows left for another process")
 
 

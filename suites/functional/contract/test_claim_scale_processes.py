@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from rlconform.certify.assertions.expect import expect_column, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
@@ -90,3 +92,26 @@ def test_halves_of_many_groups_of_two_processes_make_no_group(
     whole = [f"{groups[7]}_g{number}" for number in range(4)]
     second.put_labeled(whole[2:])
     expect_ids(part.claim("train", batch_size=4), whole, "rows of a whole group")
+
+
+@requirement("CLAIM-08", leans_on=("PUT-13",))
+@each_pair
+def test_rows_of_a_large_step_stay_claimed_as_another_process_changes_a_dtype(
+    new_partition: NewPartition, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A column that is stored anew brings no row back that another process has claimed."""
+    rows = 400
+    part = new_partition(num_samples=rows)
+    claimer, writer = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(rows)]
+    writer.put(ids, x=torch.arange(rows))
+    claimed = claimer.claim("train", batch_size=rows // 4).sample_ids
+    for values in (torch.arange(rows).double(), torch.arange(rows)):
+        writer.put(ids, x=values)
+        more = [*claimer.claim("train", batch_size=8).sample_ids]
+        more += writer.claim("train", batch_size=8).sample_ids
+        expect_equal(sorted({*claimed} & {*more}), [], "rows claimed twice")
+        claimed = [*claimed, *more]
+    expect_equal(len({*claimed}), len(claimed), "rows of all claims")
+    rest = part.claim("train", batch_size=rows).sample_ids
+    expect_equal(sorted([*claimed, *rest]), sorted(ids), "rows of all claims, in the end")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from rlconform.certify.assertions.expect import expect_lookup_error
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
@@ -46,3 +48,24 @@ def test_a_field_that_another_process_appended_to_other_rows_is_not_produced(
         for ids in (IDS, IDS[half:], IDS[half : half + 1]):
             read = f"a read of y of {ids}, of which {IDS[half:]} have only z"
             expect_lookup_error(lambda: view.get(ids, "y"), read)  # noqa: B023 - called at once
+
+
+@requirement("GET-10", leans_on=("PUT-13",))
+@each_pair
+@pytest.mark.parametrize("elements", [1, 20_000], ids=["short_rows", "long_rows"])
+@pytest.mark.parametrize("place", [0, 2, 4], ids=["first", "between", "last"])
+def test_a_process_that_has_looked_sees_rows_overwritten_beside_a_new_one(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], elements: int, place: int
+) -> None:
+    """Planes that tell readers of overwritten rows must find them wherever they are in a put."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(4)]
+    for version in range(3):
+        put = [*ids]
+        if version:
+            put.insert(place, f"new{version}")
+        rows = [torch.full((elements,), 10 * version + n) for n in range(len(put))]
+        changer.put(put, x=stack_or_nest(rows))
+        held = dict(zip(put, rows, strict=True))
+        looker.expect_rows(ids, x=[held[i] for i in ids])
+        looker.expect_rows(ids[::-1], x=[held[i] for i in ids[::-1]])

@@ -25,7 +25,6 @@ from rlconform.certify.scenarios.consumers import (
     expect_woken,
     start_blocking_claim,
 )
-from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import UNDECLARED, PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.refusable_objects import put_unless_refused
@@ -142,6 +141,9 @@ def test_a_close_gives_back_no_claims_and_takes_no_rows_along(
     part.put_labeled(IDS)
     leaving = part.via(new_actor())
     leaving.put_labeled(["own0", "own1"])
+    announcing = part.via(new_actor())  # as a loader does, which puts no field
+    announcing.put(["announced"], [{"prompt": 7}])
+    announcing.client.close()
     claimed = leaving.claim("train", batch_size=2).sample_ids
     leaving.client.close()
     (staying,) = (part.via(actor) for actor in actors(1))
@@ -149,6 +151,9 @@ def test_a_close_gives_back_no_claims_and_takes_no_rows_along(
     expect_equal(sorted(staying.claim("train").sample_ids), rest, "rows that it had not claimed")
     for view in (part, staying):
         view.expect_labeled([*IDS, "own0", "own1"])
+    staying.put_labeled(["announced"])
+    tags = tags_by_id(part.claim("train"))
+    expect_equal(tags, {"announced": {"prompt": 7}}, "the tags of a row that it had announced")
 
 
 @requirement("LIFE-02")
@@ -157,7 +162,7 @@ def test_a_client_that_joins_after_a_close_replaces_no_rows_of_the_one_that_left
 ) -> None:
     """Planes that number their clients, and rows by client, may use a number again."""
     ids = {who: [f"{who}{n}" for n in range(3)] for who in ("leaves", "joins")}
-    logs = {who: [[{"role": who, "content": f"{i} " * 2000}] for i in ids[who]] for who in ids}
+    logs = {who: [[{"role": who, "content": f"{i} " * 40_000}] for i in ids[who]] for who in ids}
     wide = {who: torch.full((3, 1 << 15), float(n)) for n, who in enumerate(ids)}
     objects = False
     for who, own in ids.items():
@@ -174,19 +179,6 @@ def test_a_client_that_joins_after_a_close_replaces_no_rows_of_the_one_that_left
             expect_objects(part.get(own, "z"), "z", logs[who])
     tags = {i: {"by": who} for who, own in ids.items() for i in own}
     expect_equal(tags_by_id(part.claim("train")), tags, "tags of both clients' rows")
-
-
-@requirement("LIFE-06")
-def test_a_late_client_sees_all_of_a_large_step(
-    new_partition: Callable[..., PartitionUnderTest], new_actor: Callable[[], DataPlaneClient]
-) -> None:
-    step = put_large_step(new_partition)
-    late = step.via(new_actor())
-    for first in (0, 1020, len(STEP_IDS) - 2):
-        ids = STEP_IDS[first : first + 2]
-        late.expect_rows(ids, x=[torch.tensor(first), torch.tensor(first + 1)])
-    claimed = late.claim(batch_size=len(STEP_IDS)).sample_ids
-    expect_equal(len(set(claimed)), len(STEP_IDS), "rows claimed by a late client")
 
 
 @requirement("LIFE-04", ends_plane=True, leans_on=("LIFE-06",))

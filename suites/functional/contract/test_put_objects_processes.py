@@ -245,3 +245,31 @@ def test_objects_of_an_enum_that_another_process_registers_anew_come_back(
         for view in (looker, changer):
             expect_objects(view.get([*put], "log"), "log", [*put.values()])
         changer.clear([*put])
+
+
+@requirement("PUT-21", leans_on=("CLEAR-01",))
+@each_pair
+@pytest.mark.parametrize("characters", [10, 30_000, 300_000])
+def test_an_object_that_a_process_has_read_and_put_stays_after_the_first_row(
+    part: PartitionUnderTest,
+    actors: Actors,
+    pair: tuple[int, int],
+    characters: int,
+    target: Target,
+) -> None:
+    """Planes that store equal objects once must know of each row that still has one."""
+    reader, writer = looker_and_changer(part, actors, pair)
+    log = [{"role": "user", "content": "a" * characters}]
+    if not put_or_leave_nothing(writer, target, ["first"], log=object_array([log])):
+        return
+    for turn in range(2):
+        branch = f"branch{turn}"
+        read = object_rows(reader.get(["first"], "log").get("log"), 1)
+        reader.put([branch], log=object_array(deepcopy(read)))
+        writer.clear(["first"])
+        for view in (reader, writer):
+            expect_objects(view.get([branch], "log"), "log", [log])
+        writer.put(["first"], log=object_array([deepcopy(log)]))
+        reader.clear([branch])
+        for view in (reader, writer):
+            expect_objects(view.get(["first"], "log"), "log", [log])

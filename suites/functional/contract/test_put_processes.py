@@ -234,7 +234,7 @@ def test_a_short_row_of_another_process_replaces_a_long_one(
 ) -> None:
     """Planes that send long values by another way, or in chunks, may find the old ones there."""
     first, second = looker_and_changer(part, actors, pair)
-    long, other = torch.arange(elements), torch.arange(1 << 16) + 1
+    long, other = torch.arange(elements), torch.arange(elements) + 1
     for name, shorter in (("x", torch.arange(5) + 7), ("y", torch.arange(elements // 2) + 3)):
         first.put(["a", "b"], **{name: stack_or_nest([long, other])})
         part.expect_rows(["a", "b"], **{name: [long, other]})

@@ -166,19 +166,23 @@ def test_a_put_is_not_taken_for_the_dtype_that_another_process_brought(
 
 @requirement("PUT-13", leans_on=("TAG-01",))
 @each_pair
+@pytest.mark.parametrize("elements", [2, 40_000], ids=["short_rows", "long_rows"])
 def test_a_process_puts_again_what_another_replaced_since(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], elements: int
 ) -> None:
     """A client that leaves out what it sent last must notice that another put came between."""
     first, second = looker_and_changer(part, actors, pair)
-    rows = [random_rows(torch.float32, [(n + 2,) for n in range(3)], seed) for seed in range(2)]
+    shapes = [(n + elements,) for n in range(3)]
+    rows = [random_rows(torch.float32, shapes, seed) for seed in range(2)]
     flags = [torch.tensor([1, 1, 0]), torch.tensor([0, 1, 1])]
+    dense = [torch.full((3, elements), version / 2) for version in range(2)]
     first.put(IDS, z=torch.zeros(3))
     turns = [(first, 0), (second, 1), (first, 0), (second, 1), (second, 0), (first, 1), (second, 0)]
     for writer, version in turns:
-        writer.put(IDS, x=stack_or_nest(rows[version]), y=flags[version])
+        writer.put(IDS, x=stack_or_nest(rows[version]), y=flags[version], w=dense[version])
         for view in (second, first):
-            view.expect_rows(IDS, x=rows[version], y=list(flags[version]))
+            due = {"x": rows[version], "y": list(flags[version]), "w": list(dense[version])}
+            view.expect_rows(IDS, **due)
 
 
 #: Who looks and who changes, and whether rows are cleared between puts, which takes twice as long.

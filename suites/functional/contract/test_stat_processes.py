@@ -196,3 +196,34 @@ def test_a_row_that_began_as_tags_counts_once_whoever_puts_its_fields(
     expect_ids(part.claim("train"), IDS, "rows that began as tags")
     for view in (looker, changer, third):
         expect_equal(view.consumed(), True, "status with every row claimed")
+
+
+#: Rows of a large step, more than a page or a bitmap of the claimed ones holds.
+STEP = [f"r{n}" for n in range(600)]
+
+
+@requirement("STAT-01", leans_on=("STAT-05",))
+@each_pair
+def test_a_process_that_has_asked_notices_changes_of_a_large_step(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that keep which pages of rows are claimed must notice a row that changed in one."""
+    part = new_partition(num_samples=len(STEP))
+    looker, changer = looker_and_changer(part, actors, pair)
+    announced = STEP[200:202]
+    changer.put_labeled(STEP[:200])
+    changer.put(announced, [{"prompt": n} for n in range(2)])
+    changer.put_labeled(STEP[202:])
+
+    def claim_and_ask(rows: int) -> None:
+        expect_equal(looker.consumed(), False, f"status with {rows} rows unclaimed")
+        expect_equal(len(looker.claim(batch_size=len(STEP)).sample_ids), rows, "rows of a claim")
+        expect_equal(looker.consumed(), True, "status with every row claimed")
+
+    claim_and_ask(len(STEP) - 2)
+    for sample_id in announced:
+        changer.put_labeled([sample_id])
+        claim_and_ask(1)
+    changer.clear(STEP[300:303])
+    changer.put_labeled(["new0", "new1", "new2"])
+    claim_and_ask(3)

@@ -9,6 +9,11 @@ import pytest
 from rlconform.certify.assertions.expect import expect, expect_equal, same_object
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.scenarios.consumers import (
+    expect_waiting,
+    expect_woken,
+    start_blocking_claim,
+)
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
@@ -268,3 +273,20 @@ def test_a_process_stamps_again_what_another_cleared_since(
         got = tags_by_id(part.claim("train"))
         expect_equal(got, dict.fromkeys(IDS, stamp), f"tags stamped after {turn} clears")
         other.clear(IDS)
+
+
+@requirement("TAG-01", leans_on=("CLAIM-05", "GET-10"))
+@each_pair
+def test_a_claim_that_waited_has_the_tags_that_another_process_stamped_meanwhile(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that look at ready rows when a claim begins to wait must look again at its end."""
+    waiter, stamper = looker_and_changer(part, actors, pair)
+    ids = ["u0_g0", "u0_g1", "u0_g2"]
+    stamper.put_labeled(ids[:2], tags=[{"version": 0}] * 2)
+    waiting = start_blocking_claim(waiter, 3, timeout_s=2 * part.timeouts.settle)
+    expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
+    stamper.put(ids[:2], [{"version": 1}] * 2)
+    stamper.put_labeled(ids[2:], tags=[{"version": 1}])
+    got = tags_by_id(expect_woken(waiting, waiter, stamper))
+    expect_equal(got, {i: {"version": 1} for i in ids}, "tags of the claim that waited")

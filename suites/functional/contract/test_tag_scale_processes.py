@@ -70,3 +70,26 @@ def test_many_tags_that_are_stamped_again_replace_those_of_another_process(
         got = tags_by_id(first.claim(task, batch_size=2 * ROWS))
         due = {i: {"version": version, "n": n} for n, i in enumerate(ids)}
         expect(got == due, f"all rows with version {version}", f"{[*got.items()][:2]}")
+
+
+#: Rows of a large put: more than the block of numbers that a process takes for its texts.
+LARGE = 4608
+
+
+@requirement("TAG-01")
+@each_pair
+def test_texts_of_small_puts_stay_as_another_process_brings_very_many(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that number texts in blocks must give no number of another process's block."""
+    part = new_partition(num_samples=2 * LARGE)
+    first, second = looker_and_changer(part, actors, pair)
+    due = {}
+    for name, writer, rows in (("a", first, 4), ("b", second, 4), ("c", first, LARGE)):
+        tags = {f"{name}{n}": {"uid": f"the prompt {name}-{n:06}"} for n in range(rows)}
+        writer.put_labeled(list(tags), tags=list(tags.values()))
+        due |= tags
+    for view, task in ((second, "train"), (first, "prev_lp")):
+        got = tags_by_id(view.claim(task, batch_size=2 * LARGE))
+        wrong = [i for i, row in due.items() if got.get(i) != row]
+        expect(not wrong, f"the tags {due.get(wrong[0]) if wrong else ''}", f"{wrong[:3]} without")
