@@ -91,5 +91,7 @@ def test_texts_of_small_puts_stay_as_another_process_brings_very_many(
         due |= tags
     for view, task in ((second, "train"), (first, "prev_lp")):
         got = tags_by_id(view.claim(task, batch_size=2 * LARGE))
-        wrong = [i for i, row in due.items() if got.get(i) != row]
-        expect(not wrong, f"the tags {due.get(wrong[0]) if wrong else ''}", f"{wrong[:3]} without")
+        wrong = {i: row for i, row in due.items() if got.get(i) != row}
+        first_wrong = next(iter(wrong), "")
+        text = f"the tags {wrong.get(first_wrong)} of {first_wrong!r}"
+        expect(not wrong, text, repr(got.get(first_wrong)))
