@@ -55,7 +55,8 @@ WIDE_KINDS = (
 SIZES = (1, 1, 1, 2, 2, 3, 4, 8, 17, 33)
 WIDE = (1, 1, 1, 2, 2, 3, 4)
 LARGE = (1, 3, 16, 64, 130, 260, 260, 520, 1030, 2060)
-#: Tensor fields of a large or wide run, and rows of a partition after which none are put.
+#: Tensor fields of a large or wide run; rows of a partition after which none are put, usually and
+#: in a wide run.
 FEW_FIELDS, MOST_ROWS, MOST_WIDE_ROWS = 3, 5000, 24
 #: Claims of a run that wait for rows that never come, and that wait for rows put meanwhile.
 MOST_WAITS = 6

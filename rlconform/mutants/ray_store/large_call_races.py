@@ -18,7 +18,7 @@ CHUNK = 512
 
 @controller_mutant("CLAIM-02", evidence="duplicated", may_fail="STAT-01 CLAIM-10 LOAD-01 FAULT-04")
 class LargeClaimsMarkedInChunks(Controller):
-    """Chooses the rows of a claim at once, and marks them as claimed 512 at a time."""
+    """Chooses the rows of a claim at once, and marks those after the first 512 later."""
 
     async def claim(
         self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
@@ -36,7 +36,7 @@ class LargeClaimsMarkedInChunks(Controller):
 
 @controller_mutant("TAG-04", evidence="tags-late", may_fail="TAG-01 TAG-07 CLAIM-14 LIFE-05")
 class LargePutsTaggedInChunks(Controller):
-    """Stores the rows of a put at once, and its tags 512 at a time."""
+    """Stores the rows of a put at once, and the tags after the first 512 later."""
 
     async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
         if put.tags is None or len(put.tags) <= CHUNK:

@@ -21,12 +21,12 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_column, object_rows
 
 
-def place_of(row: IndexRow, name: str) -> tuple[Block, int] | None:
+def _place(row: IndexRow, name: str) -> tuple[Block, int] | None:
     """Return where a field of a row is stored."""
     return next(((block, at) for block, at, names in row.parts if name in names), None)
 
 
-def point(row: IndexRow, name: str, block: Block, at: int) -> None:
+def _point(row: IndexRow, name: str, block: Block, at: int) -> None:
     """Let a field of a row be what is stored there."""
     parts = [(b, n, names - {name}) for b, n, names in row.parts]
     row.parts = [part for part in parts if part[2]] + [(block, at, frozenset({name}))]
@@ -47,9 +47,9 @@ class EqualColumnsShared(Controller):
         for name, column in parcel.items():
             for row in rows:
                 writer, user = self._users.pop((where, row.sample_id, name), ("", None))
-                place = place_of(row, name)
+                place = _place(row, name)
                 if user is not None and user.parts and writer == put.writer and place:
-                    point(user, name, *place)
+                    _point(user, name, *place)
             content = hashlib.sha256(column.values.tobytes()).digest()
             key = (where, name, len(rows), str(column.dtype), content)
             writer, firsts = self._first.setdefault(key, (put.writer, rows))
@@ -81,8 +81,56 @@ class LargeCopyWinsOverSmall(Controller):
             rows = rows_in(self._index, put.partition_id, put.sample_ids)
             self._author[rows[-1].parts[-1][0]] = put.writer
             for place in large:
-                point(*place)
+                _point(*place)
         return due
+
+
+#: Units that values are stored in.
+UNITS = 4
+
+
+class _StoresInUnits(Controller):
+    _places = State(dict[tuple[IndexRow, str], dict[int, tuple[Block, int]]])
+
+    async def placed(self, partition_id: str, units: dict[str, int], names: Names) -> None:
+        """Note the units in which these rows have the values that were put last."""
+        for row in rows_in(self._index, partition_id, units):
+            for name in names:
+                if place := _place(row, name):
+                    self._places.setdefault((row, name), {})[units[row.sample_id]] = place
+
+    async def look(self, partition_id: str, units: dict[str, int], names: Names) -> None:
+        """Find each value in the unit given for its row first, then in the next ones."""
+        for row in rows_in(self._index, partition_id, units):
+            for name in names:
+                places = self._places.get((row, name), {})
+                order = [(units[row.sample_id] + n) % UNITS for n in range(UNITS)]
+                if found := next((places[unit] for unit in order if unit in places), None):
+                    _point(row, name, *found)
+
+
+def _units(ids: Ids) -> dict[str, int]:
+    return {sample_id: hash(sample_id) % UNITS for sample_id in ids}
+
+
+@ray_mutant("PUT-13", evidence="row", may_fail="GET-10 RANK-02 LIFE-06 LIFE-02 REG-08 PUT-23")
+class UnitsChosenByHash(ControllerClient):
+    """Chooses the unit of a value by ``hash``, which gives each process other numbers."""
+
+    controller_class = _StoresInUnits
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        meta = super().put_samples(sample_ids, partition_id, fields, tags)
+        if fields is not None:
+            names = list(map(str, fields.keys()))
+            self._connection.call("placed", partition_id, _units(sample_ids), names)
+        return meta
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        self._connection.call("look", partition_id, _units(sample_ids), select_fields)
+        return super().get_samples(sample_ids, partition_id, select_fields)
 
 
 class _KnowsAuthors(Controller):
@@ -97,7 +145,7 @@ class _KnowsAuthors(Controller):
 
     async def authors(self, partition_id: str, ids: list[str], name: str) -> list[str]:
         rows = {row.sample_id: row for row in rows_in(self._index, partition_id, ids)}
-        places = [place_of(rows[i], name) if i in rows else None for i in ids]
+        places = [_place(rows[i], name) if i in rows else None for i in ids]
         return [self._author.get(place[0], "") if place else "" for place in places]
 
 

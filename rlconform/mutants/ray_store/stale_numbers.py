@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from tensordict import TensorDict
 
-from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal
 from rlconform.contract import KVBatchMeta
@@ -85,34 +84,6 @@ class PartitionNumberGivenAgain(ControllerClient):
         name = self._connection.call("name_of", self._numbers[partition_id])
         receipt = super().put_samples(sample_ids, name, *args, **kwargs)
         return replace(receipt, partition_id=partition_id)
-
-
-class _DropsRepeated(Controller):
-    _seen = State(dict[Any, Any])
-
-    async def seen(self, message: Any, rows: Any) -> bool:
-        known = self._seen.setdefault(message, rows)
-        return known is not rows and bool(known == rows)
-
-
-@ray_mutant("PUT-13", evidence="row", may_fail="LIFE-06 LIFE-02 CLEAR-04")
-class PutOfNewClientTakenForRetry(ControllerClient):
-    """Drops a put of the same rows as the put of that number of the process's former client."""
-
-    controller_class = _DropsRepeated
-
-    _count = 0
-
-    def put_samples(
-        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
-    ) -> KVBatchMeta:
-        self._count += 1
-        if isinstance(sample_ids, list) and sample_ids and isinstance(fields, TensorDict):
-            names = list(map(str, fields.keys()))
-            rows = (str(partition_id), [str(i) for i in sample_ids], sorted(names))
-            if self._connection.call("seen", (process_id(), self._count), rows):
-                return KVBatchMeta(partition_id, None, list(sample_ids), fields=names)
-        return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 class _LeavesLastChunks(RayStoreClient):
