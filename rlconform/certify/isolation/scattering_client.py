@@ -15,8 +15,9 @@ from __future__ import annotations
 import random
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlconform.certify.recording.recorder import Recording
@@ -37,13 +38,14 @@ class Policy:
         places: The process of each kind of call: 0 is the owner's, 1 and 2 are attached. Kinds that
             are not named run in process 0. None: a random process for each call.
         late: A process that attaches anew before its first call, like a worker that joins late.
-        renews: An attached process attaches anew now and then. Its calls must not overlap.
+        calls_per_attach: About one of so many calls of an attached process is made by a client that
+            attaches anew, unless another call of the process still runs. None: no call.
     """
 
     name: str
     places: Mapping[str, int] | None = field(default_factory=dict)
     late: int | None = None
-    renews: bool = False
+    calls_per_attach: int | None = None
 
 
 def _roles() -> list[Policy]:
@@ -64,12 +66,12 @@ def _roles() -> list[Policy]:
 #: Every policy; a check runs under one of them, which its id and the seed decide.
 POLICIES: Sequence[Policy] = [*_roles(), *[Policy("every call by a random process", None)] * 4]
 #: The policy of checks that make many random calls, one at a time.
-RENEWING = Policy("calls by random processes, which may attach anew", None, renews=True)
+RENEWING = Policy("calls by random processes, which may attach anew", None, calls_per_attach=50)
 #: Kinds of calls, as ``Policy.places`` names them.
 KINDS = ("register", "put", "tag", "get", "claim", "status", "clear")
 
-#: One of so many calls by a random process is made by a client that attaches anew.
-CALLS_PER_ATTACH = 50
+#: How often the processes of ``random_policy`` attach anew: like workers that stay, and that don't.
+CALLS_PER_ATTACH = (50, 50, 12)
 
 
 def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
@@ -83,14 +85,15 @@ def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
 
 
 def random_policy(rng: random.Random) -> Policy:
-    """Return ``RENEWING``, or a policy with a random process for each kind of call.
+    """Return a policy like ``RENEWING``, or one with a random process for each kind of call.
 
     What a process remembers of its own calls shows only if it makes the next call of that kind too.
     """
+    renewing = replace(RENEWING, calls_per_attach=rng.choice(CALLS_PER_ATTACH))
     if rng.random() < 0.5:
-        return RENEWING
+        return renewing
     places = {kind: rng.randrange(1 + ATTACHED) for kind in KINDS}
-    return Policy(RENEWING.name, places, late=rng.choice((None, 1, 2)))
+    return replace(renewing, places=places, late=rng.choice((None, 1, 2)))
 
 
 def kind_of(method: str, kwargs: Mapping[str, Any]) -> str:
@@ -148,6 +151,7 @@ class ScatteringClient:
         self._late = policy.late
         self._random = random.Random(seed)
         self._lock = threading.Lock()
+        self._running: Counter[int] = Counter()  # calls by place
         self._last = threading.local()  # client: of this thread's last call
         for method in CLIENT_METHODS:
             setattr(self, method, self._scattered(method))
@@ -155,6 +159,10 @@ class ScatteringClient:
     def follow(self, policy: Policy) -> None:
         """Let this policy pick the processes of the next calls."""
         self._policy, self._late = policy, policy.late
+
+    def reseed(self, seed: str) -> None:
+        """Let this seed decide the processes of the next calls, whatever was called before."""
+        self._random.seed(seed)
 
     @property
     def recording(self) -> Recording:
@@ -176,8 +184,12 @@ class ScatteringClient:
         def scattered(*args: Any, **kwargs: Any) -> Any:
             if method == "clear_samples" and kwargs.get("sample_ids", args[:1] or "") is None:
                 return self._everywhere(method, args, kwargs)
-            self._last.client = self._clients[self._place(kind_of(method, kwargs))]
-            return getattr(self._last.client, method)(*args, **kwargs)
+            place = self._begin_call(kind_of(method, kwargs))
+            self._last.client = self._clients[place]
+            try:
+                return getattr(self._last.client, method)(*args, **kwargs)
+            finally:
+                self._end_call(place)
 
         return scattered
 
@@ -186,18 +198,22 @@ class ScatteringClient:
             self._last.client = client
             getattr(client, method)(*args, **kwargs)
 
-    def _place(self, kind: str) -> int:
-        """Return the number of the process for a call; attach it first if it is to be late."""
-        places = self._policy.places
+    def _begin_call(self, kind: str) -> int:
+        """Return the number of the process for a call; attach it first if the policy says so."""
+        places, one_of = self._policy.places, self._policy.calls_per_attach
         with self._lock:
             if places is None:
                 place = self._random.randrange(len(self._clients))
-                renews = self._policy.renews and place > 0
-                if renews and self._random.randrange(CALLS_PER_ATTACH) == 0:
-                    self._attach_again(place)
-                return place
-            place = places.get(kind, 0)
+            else:
+                place = places.get(kind, 0)
+            attaches = place > 0 and one_of is not None and self._random.randrange(one_of) == 0
             if place == self._late:
-                self._late = None
+                self._late, attaches = None, True
+            if attaches and not self._running[place]:  # closing a client ends its other calls
                 self._attach_again(place)
+            self._running[place] += 1
         return place
+
+    def _end_call(self, place: int) -> None:
+        with self._lock:
+            self._running[place] -= 1

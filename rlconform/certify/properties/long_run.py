@@ -121,6 +121,7 @@ class LongRun:
 
     def _step(self, number: int) -> None:
         self._plan.rng.seed(f"{self._seed} {number}")
+        self._runner.reseed(f"{self._seed} {number}")
         chance = self._plan.rng.random()
         if chance < 0.01 and len(self._partitions) < PARTITIONS:
             n, known = self._plan.rng.choice(IDLE), len(self._partitions)

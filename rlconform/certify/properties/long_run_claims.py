@@ -13,6 +13,8 @@ from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING, Stan
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.certify.threads import BackgroundCall
 
+#: How often a consumer now and then makes a claim without a pause.
+EQUAL = 6
 #: Seconds that a claim waits for more rows than come.
 SHORT_WAIT_S = 0.02
 
@@ -77,7 +79,11 @@ class ModelledClaims(ModelledRows):
             task, names = self._plan.task(), self._claimable_fields()[:2]
             size, rank = rng.choice((1, 2, 3, 8, 50, 2000)), rng.choice((None, None, 0, 1))
         self._newest = task, names, size, rank
-        ready = self._model.ready(task, names)
+        for _ in range(rng.choice((1, 1, 1, EQUAL))):
+            self._claim(task, names, size, rank)
+
+    def _claim(self, task: str, names: list[str], size: int, rank: int | None) -> None:
+        rng, ready = self._plan.rng, self._model.ready(task, names)
         size = min(max(1, len(ready)), size * self._plan.group_size)
         blocking = bool(ready) and self._plan.group_size == 1 and rng.random() < 0.3
         wait_s = self._part.timeouts.operation
@@ -85,18 +91,16 @@ class ModelledClaims(ModelledRows):
             task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank
         )
         self._judge_claim(task, names, meta, ready, size if blocking else 0)
-        if rng.random() < 0.4:
+        if self._claimed and rng.random() < 0.4:
             self._fetch(self._claimed[-1])
 
     def wait(self) -> None:
-        """Claim one row more than is ready in a thread, and put it."""
+        """Claim one row more than is ready in a thread; write and clear others, then put it."""
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        task, names, new = self._plan.task(), [*self._kinds][:2], self._plan.new_id()
+        rng, task, names = self._plan.rng, self._plan.task(), [*self._kinds][:2]
         size = len(self._model.ready(task, names)) + 1
-        if new in self._model.rows:
-            return
         timeouts = self._part.timeouts
         waiting = BackgroundCall(
             lambda: self._part.claim(
@@ -105,9 +109,24 @@ class ModelledClaims(ModelledRows):
             "the blocked claim",
         )
         waiting.returned_within(SHORT_WAIT_S)
-        self._write([new], names, tagged=True)
+        for _ in range(rng.choice((0, 1, 3))):
+            if len(self._model.ready(task, names)) < size:
+                self._change_some()
+        while (missing := size - len(self._model.ready(task, names))) > 0:
+            new = [self._plan.new_id() for _ in range(missing)]
+            self._write([i for i in new if i not in self._model.rows], names, tagged=True)
         meta = waiting.result(timeouts.settle + self._part.call_s)
         self._judge_claim(task, names, meta, self._model.ready(task, names), size)
+
+    def _change_some(self) -> None:
+        """Stamp, overwrite or clear some rows."""
+        ids = self._plan.some(list(self._model.rows))
+        if self._plan.rng.random() < 0.2:
+            self._part.clear(ids)
+            self._model.clear(ids)
+        else:
+            names = self._plan.rng.choice(([], self._plan.some_fields()))
+            self._write(ids, names, tagged=not names)
 
     def time_out(self) -> None:
         """Block for more rows than are ready."""

@@ -10,6 +10,7 @@ from tensordict import TensorDict
 from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties.long_run_claims import ModelledClaims
 from rlconform.certify.properties.long_run_plan import LOG
+from rlconform.certify.properties.long_run_rows import Put
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta
 
@@ -39,8 +40,8 @@ class LongRunPartition(ModelledClaims):
     def put_more(self) -> None:
         """Put fields on rows that exist, whether these have them or not, and on a new row."""
         rng, ids = self._plan.rng, self._plan.some(list(self._model.rows))
-        if rng.random() < 0.2:
-            ids.insert(rng.randint(0, len(ids)), self._plan.new_id())
+        if rng.random() < 0.3:
+            ids.insert(rng.choice((0, rng.randint(0, len(ids)))), self._plan.new_id())
         self._write(ids, self._plan.some_fields(), rng.random() < 0.3)
 
     def fill(self) -> None:
@@ -59,11 +60,22 @@ class LongRunPartition(ModelledClaims):
 
     def put_again(self) -> None:
         """Repeat an earlier put, as a retry does, whatever was put or cleared since."""
-        if self._puts:
-            put = self._plan.rng.choice(self._puts)
-            rows = put[1]
-            if all(self._kinds[n].dtype == rows[n][0].dtype for n in rows if n != LOG):
-                self._put(put)
+        if put := self._earlier_put():
+            self._put(put)
+
+    def set_back(self) -> None:
+        """Put other values on the rows of an earlier put, then those of that put again."""
+        if put := self._earlier_put():
+            ids, rows, tags = put
+            self._write(ids, list(rows), tagged=tags is not None)
+            self._put(put)
+
+    def _earlier_put(self) -> Put | None:
+        """Draw one of the last puts; None if a field has another dtype by now."""
+        put = self._plan.rng.choice(self._puts) if self._puts else None
+        rows = put[1] if put else {}
+        alike = all(self._kinds[n].dtype == rows[n][0].dtype for n in rows if n != LOG)
+        return put if alike else None
 
     def overwrite_all(self) -> None:
         """Put a field again on all rows that have it, half of the time as another dtype."""
@@ -77,7 +89,7 @@ class LongRunPartition(ModelledClaims):
     def tag(self) -> None:
         """Put tags alone, on rows that exist and on new ones."""
         ids = self._plan.some(list(self._model.rows))
-        more = self._plan.rng.choice((0, 0, 0, 1, 5))
+        more = self._plan.rng.choice((0, 0, 0, 1, self._plan.size()))
         self._write([*ids, *(self._plan.new_id() for _ in range(more))], [], tagged=True)
 
     def clear(self) -> None:

@@ -103,8 +103,9 @@ OFTEN: dict[Style, tuple[tuple[str, ...], ...]] = {
 
 #: Calls of a run; each is a method of ``LongRunPartition``.
 CALLS = (
-    "put_new", "put_more", "fill", "renew", "put_again", "overwrite_all", "tag", "clear", "slide",
-    "burst", "claim", "wait", "time_out", "drain", "read", "read_again", "fetch", "status",
+    "put_new", "put_more", "fill", "renew", "put_again", "set_back", "overwrite_all", "tag",
+    "clear", "slide", "burst", "claim", "wait", "time_out", "drain", "read", "read_again", "fetch",
+    "status",
 )  # fmt: skip
 #: How many claims wait all through a run.
 STANDING = (0, 0, 0, 1, 3, 40)
@@ -158,7 +159,7 @@ class RunPlan:
         self.wide = LARGE_SHARE <= chance < LARGE_SHARE + WIDE_SHARE
         self.most_rows = MOST_WIDE_ROWS if self.wide else MOST_ROWS
         self.rows = NearColumns(rng, self.wide)
-        self.objects = NearObjects(rng, self.wide)
+        self.objects = NearObjects(rng, self.wide, own_texts=self.large)
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
         if self.large or self.wide:
             del names[FEW_FIELDS:]
@@ -209,8 +210,6 @@ class RunPlan:
         if self.large:
             weights["put_new"] = 8
         weights["burst"] = 0 if self.large or self.wide else self.rng.choice((0, 0, 0, 1))
-        if self.several_processes:  # one that waits can't attach anew
-            weights["wait"] = 0
         if self.group_size > 1:  # how many rows such a claim waits for is a question
             weights |= {"wait": 0, "time_out": 0}
         return weights

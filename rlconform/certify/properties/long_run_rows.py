@@ -56,11 +56,13 @@ class ModelledRows:
         self._register()
 
     def _register(self) -> None:
-        """Register the partition with the run's declared fields."""
-        size = self._plan.group_size
+        """Register the partition with the run's declared fields and its tasks, in any order."""
+        rng, size = self._plan.rng, self._plan.group_size
         groups = {"grpo_group_size": size} if size > 1 else {}
-        tasks = [*self._plan.tasks, WAITING]
-        self._part.register([*self._plan.declared, AWAITED], tasks, **groups)
+        fields, tasks = [*self._plan.declared, AWAITED], [*self._plan.tasks, WAITING]
+        rng.shuffle(fields)
+        rng.shuffle(tasks)
+        self._part.register(fields, tasks, **groups)
 
     def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
         """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
@@ -146,7 +148,8 @@ class ModelledRows:
             if judged and not wrong:
                 self._judge_tags(meta)
         self._model.claim(task, ids)
-        self._claimed.append(KVBatchMeta.of(meta).subset(range(len(ids))))
+        if ids:
+            self._claimed.append(KVBatchMeta.of(meta).subset(range(len(ids))))
         self._spoil(meta.sample_ids, meta.tags, meta.fields)
 
     def _judge_tags(self, meta: BatchMeta) -> None:

@@ -29,6 +29,8 @@ _KEYS = ("role", "content", "turns", "é", "")
 #: Lengths of long texts; those of the objects of a wide run.
 _LONG = (31, 255, 256, 1000, 5000)
 WIDE_TEXTS = (5_000, 20_000, 70_000, 140_000, 300_000)
+#: Bits of the number that makes a text of its own, and share of tags and columns of such texts.
+OWN_BITS, OWN_SHARE = 80, 0.4
 #: Levels of lists and dicts in an object.
 _DEPTH = 3
 
@@ -39,6 +41,7 @@ class NearObjects:
 
     rng: Random
     wide: bool = False  # whether most objects have a text of kilobytes
+    own_texts: bool = False  # whether many rows have texts that no other row has
     _objects: list[Any] = field(default_factory=list)
     _tags: list[Any] = field(default_factory=list)
 
@@ -59,6 +62,8 @@ class NearObjects:
 
         Now and then all are texts, or all numbers: a plane may store such a column otherwise.
         """
+        if self.own_texts and self.rng.random() < OWN_SHARE:
+            return [{"content": self._own_text()} for _ in range(n)]
         if not self.wide and self.rng.random() < 0.3:
             kind = self.rng.choice((str, int, float))
             alike = [value for value in (*SCALARS, "x" * 300) if type(value) is kind]
@@ -82,11 +87,16 @@ class NearObjects:
 
     def tag(self) -> Any:
         """Return the value of a tag."""
+        if self.own_texts and self.rng.random() < OWN_SHARE:
+            return self._own_text()
         made = self._near(self._tags, self._scalar)
         made = made if made is None or isinstance(made, bool | int | float | str) else ""
         self._tags.append(made)
         del self._tags[:-KEPT]
         return made
+
+    def _own_text(self) -> str:
+        return f"{self.rng.getrandbits(OWN_BITS):020x}"
 
     def _near(self, kept: Sequence[Any], new: Callable[[], Any]) -> Any:
         if not kept or self.rng.random() < NEW:

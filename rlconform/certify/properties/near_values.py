@@ -27,7 +27,7 @@ NEW, EXACT = 0.4, 0.3
 _BYTES = (0, 0, 0, 1, 255, 156, 127, 128)
 #: Elements of a row; those of the rows of a wide run, which have up to megabytes.
 WIDTHS = (0, 1, 1, 2, 3, 7, 8, 9, 64, 65, 300, 1100)
-WIDE_WIDTHS = (0, 1, 300, 2_500, 9_000, 20_000, 20_000, 70_000, 300_000)
+WIDE_WIDTHS = (0, 1, 300, 2_500, 9_000, 20_000, 70_000, 300_000, 300_000)
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,11 @@ class PropertyRunner:
         if self._scattering:
             self._scattering.follow(random_policy(rng))
 
+    def reseed(self, seed: str) -> None:
+        """If several processes make the calls, let the seed decide which make the next ones."""
+        if self._scattering:
+            self._scattering.reseed(seed)
+
     @property
     def plane_seconds(self) -> float:
         """Seconds of the plane's own calls so far."""
