@@ -9,11 +9,17 @@ from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.backends.ray_store.controller import Controller, StoredPut
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
+from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.mutants.call import State
-from rlconform.mutants.memory.helpers import rows_in
-from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
-from rlconform.mutants.types import Ids, Names, Wait
+from rlconform.mutants.memory.helpers import give_back, rows_in
+from rlconform.mutants.ray_store.mutant import (
+    ControllerClient,
+    controller_mutant,
+    ray_engine_mutant,
+    ray_mutant,
+)
+from rlconform.mutants.types import Claimed, Ids, Names, Wait
 
 
 @controller_mutant("TAG-01", chance=False, evidence="tags of", may_fail="CLAIM-05 TAG-04 TAG-07")
@@ -88,3 +94,50 @@ class OverwritesKnownByFirstRow(ControllerClient):
             batch = super().get_samples(sample_ids, partition_id, select_fields)
             kept = self._kept[key] = changes, batch
         return kept[1].clone()
+
+
+#: Sets of fields that an answer of the catalog holds.
+CATALOG_PAGE = 256
+
+
+class _Catalog(Controller):
+    @answers
+    async def claim_of_known(
+        self, partition_id: str, task: str, names: Names, rows: int, known: int
+    ) -> tuple[Claimed, int]:
+        """Claim rows of the first ``known`` sets of fields; return also how many sets there are."""
+        sets = [*dict.fromkeys(row.fields for row in rows_in(self._index, partition_id, None))]
+        claimed = await self.claim(partition_id, task, names, rows, None)
+        if isinstance(claimed, Refusal):
+            raise claimed.error
+        of_page = {*sets[:known]}
+        tags = dict(zip(*claimed, strict=True))
+        left = [
+            row for row in rows_in(self._index, partition_id, tags) if row.fields not in of_page
+        ]
+        give_back(self._index.partition(partition_id), left, task)
+        for row in left:
+            del tags[row.sample_id]
+        return ([*tags], [*tags.values()]), len(sets)
+
+
+class _OfCatalog(ControllerClient):
+    controller_class = _Catalog
+
+
+@ray_engine_mutant(
+    "LIFE-06", evidence="rows of the first claim of a late client", client=_OfCatalog
+)
+class CatalogFollowedByPages(RayStoreEngine):
+    """Claims only rows whose set of fields is known; each claim learns 256 more sets of them."""
+
+    _known = State(dict[str, int])  # sets of fields by partition
+
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
+        if wait_s is not None:
+            return super().claim(partition_id, task, names, rows, wait_s)
+        known = self._known.get(partition_id, 0) + CATALOG_PAGE
+        claim = partition_id, task, names, rows, known
+        claimed, sets = self._connection.call("claim_of_known", *claim)
+        self._known[partition_id] = min(known, sets)
+        return claimed

@@ -1,4 +1,4 @@
-"""Claims that wait behind one that has given up, or until there is enough for others too."""
+"""Claims that wait behind one that gave up, until others too have enough, or beyond their time."""
 
 from __future__ import annotations
 
@@ -118,3 +118,15 @@ class NewRowsDealtToWaiters(ControllerClient):
     """Deals new rows to all equal claims that wait, and wakes none until each has enough."""
 
     controller_class = _DealsToWaiters
+
+
+@ray_engine_mutant("CLAIM-06", evidence="rows that the stopped claim", may_fail="FAULT-05")
+class AnswerBehindDeadlineDropped(RayStoreEngine):
+    """Raises TimeoutError if a claim's answer is read after its time; its rows stay claimed."""
+
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
+        deadline = time.monotonic() + (wait_s or 0.0)
+        claimed = super().claim(partition_id, task, names, rows, wait_s)
+        if wait_s is not None and time.monotonic() > deadline:
+            raise TimeoutError(f"{rows} rows for {task!r} came too late")
+        return claimed

@@ -1,4 +1,4 @@
-"""CLAIM-05, 06, 08: claims of several processes that wait, and rows of a process that idles."""
+"""CLAIM-05 to 07: claims of several processes that wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,
-    leaning_on,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
@@ -36,8 +35,6 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 #: Seconds without a call of a process that waits in a claim.
 IDLE_S = 6.0
-#: Seconds after which queues and key-value stores have ended a lease, most after 10 or 30.
-LEASED_S = 33.0
 
 
 @requirement("CLAIM-05", leans_on=("CLAIM-06",))
@@ -267,25 +264,6 @@ def test_a_claim_is_woken_by_rows_that_replace_as_many_cleared_ones(
     new = [f"v_g{n}" for n in range(len(IDS))]
     driver.put_labeled(new)
     expect_ids(expect_woken(waiting, waiter, driver), new, "rows put in place of cleared ones")
-
-
-@requirement("CLAIM-08")
-def test_rows_of_a_process_that_does_nothing_for_long_stay_claimed(
-    part: PartitionUnderTest, actors: Actors
-) -> None:
-    """A trainer computes for minutes between its calls; a lease that ends gives its rows away.
-
-    It still clears what it has put: another process that puts rows takes over no rows of it.
-    """
-    idle, other = (part.via(actor) for actor in actors(2))
-    idle.put_labeled(IDS)
-    expect_ids(idle.claim("train"), IDS, "rows of the process that does nothing for long")
-    expect_timeout(other, 1, timeout_s=LEASED_S)
-    expect_equal(other.claim("train", batch_size=3).sample_ids, [], "rows claimed once more")
-    other.put_labeled(["of_the_other"])
-    with leaning_on("CLEAR-03"):
-        idle.clear(None)
-        part.expect_absent(IDS)
 
 
 @requirement("CLAIM-07", leans_on=("LIFE-02",))

@@ -1,0 +1,101 @@
+"""CLAIM-06, 08: processes that do nothing for long, or stand still while they wait in a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rlconform.certify.assertions.expect import expect, expect_column, expect_equal, leaning_on
+from rlconform.certify.durability.nemeses import held
+from rlconform.certify.isolation.client_actor import ClientActor
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.plugin.plane_session import PlaneSession
+from rlconform.certify.scenarios.consumers import (
+    expect_timeout,
+    expect_waiting,
+    expect_woken,
+    start_blocking_claim,
+)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.contract import DataPlaneClient
+
+Actors = Callable[[int], list[DataPlaneClient]]
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+#: Seconds after which queues and key-value stores have ended a lease, most after 10 or 30.
+LEASED_S = 33.0
+#: Elements of a row that planes keep apart from small ones.
+WIDE = 300_000
+#: Seconds that a claim waits whose process stands still.
+STOPPED_S = 2.0
+
+
+@requirement("CLAIM-06", leans_on=("CLAIM-02",))
+@pytest.mark.parametrize("rows", [2, 3], ids=["as_many", "more"])
+def test_a_process_that_is_stopped_beyond_its_claims_time_takes_no_rows_with_it(
+    part: PartitionUnderTest, plane: PlaneSession, actors: Actors, rows: int
+) -> None:
+    """A claim that looks at its deadline after it took its rows loses them.
+
+    A full host or a page of swap stops a process for seconds; rows come meanwhile.
+    """
+    waiter, writer = (part.via(actor) for actor in actors(2))
+    if plane.hosts:
+        pytest.skip("the process to stop may be on another host")
+    (remote, _) = plane.actors().take(2)
+    pid = remote.ask("its pid", 0.0, ClientActor.pid)
+    waiting = start_blocking_claim(waiter, 2, timeout_s=part.timeouts.quiet + STOPPED_S)
+    expect_waiting(waiting, part, "two rows", "an answer with no row ready")
+    with held(pid):
+        writer.put_labeled(IDS[:rows])
+        early = waiting.returned_within(STOPPED_S + 0.5)
+    expect(not early, "no answer of a process that is stopped", "an answer")
+    meta, _ = waiting.result(part.call_s)
+    ids = [] if meta is None else list(meta.sample_ids)
+    expect(len(ids) in (0, 2), "a claim of two rows to return two, or to time out", str(ids))
+    ids += writer.claim("train", batch_size=3).sample_ids
+    expect_equal(sorted(ids), IDS[:rows], "rows that the stopped claim or a later one returned")
+
+
+@requirement("CLAIM-08", leans_on=("CLAIM-05", "TAG-01", "STAT-02"))
+def test_what_a_process_did_stays_though_it_does_nothing_for_long(
+    part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    """A trainer computes for minutes between its calls; a lease that ends gives its rows away.
+
+    Its rows stay, and the tags of rows that are to come, and the rows of a process that has left;
+    a claim that waits all the time is woken. It still clears what it has put: another process that
+    puts rows takes over no rows of it.
+    """
+    idle, other, waiter = (part.via(actor) for actor in actors(3))
+    gone = part.via(new_actor())
+    gone.put_labeled(["of_the_leaver"])
+    gone.client.close()
+    wide = torch.arange(3 * WIDE).reshape(3, WIDE)
+    idle.put_labeled(IDS)
+    idle.put(IDS, wide=wide)
+    idle.put(["announced"], tags=[{"v": 7}])
+    mine = [*IDS, "of_the_leaver"]
+    expect_ids(idle.claim("train"), mine, "rows of the process that does nothing for long")
+    long_s = LEASED_S + part.timeouts.operation
+    waiting = start_blocking_claim(waiter, 2, timeout_s=2 * long_s)
+    expect_timeout(other, 1, timeout_s=LEASED_S)
+    expect_equal(waiting.finished.is_set(), False, "whether a claim returns with no row ready:")
+    other.put_labeled(["announced", "of_the_other"])
+    woken = expect_woken(waiting, waiter, other)
+    expect_ids(woken, ["announced", "of_the_other"], "rows put after a long wait")
+    tags = dict(zip(woken.sample_ids, woken.tags or [{}, {}], strict=True))
+    with leaning_on("TAG-01"):
+        expect_equal(tags["announced"], {"v": 7}, "tags of a row that was announced long before")
+    expect_equal(other.claim("train", batch_size=5).sample_ids, [], "rows claimed once more")
+    with leaning_on("STAT-02"):
+        for who in (idle, other, part):
+            expect_equal(who.consumed("train"), True, "the status once all rows are claimed:")
+    other.expect_labeled(mine)
+    expect_column(other.get(IDS, "wide"), "wide", list(wide))
+    with leaning_on("CLEAR-03"):
+        idle.clear(None)
+        part.expect_absent(IDS)
+        part.expect_labeled(["of_the_leaver"])
