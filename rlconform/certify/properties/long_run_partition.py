@@ -214,7 +214,7 @@ class LongRunPartition(ModelledClaims):
         """Read what was read before, in that order or in another."""
         if self._reads:
             ids, names = self._plan.rng.choice(self._reads)
-            ids = self._plan.rng.choice((ids, self._plan.rng.sample(ids, len(ids))))
+            ids = self._plan.rearranged(ids)
             if self._model.readable(ids, names) == "rows":
                 self._read(ids, names)
 
@@ -222,7 +222,7 @@ class LongRunPartition(ModelledClaims):
         """Read the rows of an earlier claim by its meta, in any order."""
         if self._claimed:
             meta = self._plan.rng.choice(self._claimed)
-            self._fetch(meta.subset(self._plan.rng.sample(range(meta.size), meta.size)))
+            self._fetch(meta.subset(self._plan.rearranged(range(meta.size))))
 
     def _read(self, ids: list[str], names: list[str]) -> None:
         if self._plan.rng.random() < 0.3:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
@@ -61,6 +61,7 @@ FEW_FIELDS, MOST_ROWS, MOST_WIDE_ROWS = 3, 5000, 24
 #: Claims of a run that wait for rows that never come, and that wait for rows put meanwhile.
 MOST_WAITS = 6
 
+T = TypeVar("T")
 Judged = Literal["rows", "objects", "tags", "claims", "status", "refusals"]
 ALL: frozenset[Judged] = frozenset({"rows", "objects", "tags", "claims", "status", "refusals"})
 
@@ -262,6 +263,17 @@ class RunPlan:
             return self.rng.sample(rows, size)
         at = self.rng.randrange(len(rows))
         return list(rows[at : at + size])[:: self.rng.choice((1, -1))]
+
+    def rearranged(self, items: Sequence[T]) -> list[T]:
+        """Return the items in their order, with two of them swapped, or in any order."""
+        made = list(items)
+        match self.rng.randrange(3):
+            case 0 if len(made) > 1:
+                a, b = self.rng.sample(range(len(made)), 2)
+                made[a], made[b] = made[b], made[a]
+            case 1:
+                self.rng.shuffle(made)
+        return made
 
     def some_fields(self) -> list[str]:
         """Draw some of the fields, in any order; seldom more than a few."""

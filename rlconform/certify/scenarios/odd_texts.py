@@ -11,7 +11,7 @@ _REWRITTEN = [
     "\\u0041", "\\x41", "\\", "\\\\", "a\\", "%s", "%(a)s", "{a}", "{{a}}", "${HOME}", "$HOME", "~",
     "`a`", "*", "?", "[a]", "--", "#a", ";", ",", "a,b", "a;b", "a=b", "a: b",
     "|", "'", '"', "''", '""', "'a'", '"a"', "../a", "a/b", "a//b", "@a", "!a", "=1+1",
-    "b'a'", "YQ==", "0x1f", "<a",
+    "b'a'", "YQ==", "0x1f", "<a", "a.b", "$.a", "a[0]", "a->b",
 ]  # fmt: skip
 #: What a reader of text takes for a value of another type.
 _TYPED = [

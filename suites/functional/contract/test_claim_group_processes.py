@@ -6,8 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.assertions.expect import expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
+    expect_waiting,
+    expect_woken,
+    start_blocking_claim,
+)
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
@@ -104,3 +109,56 @@ def test_a_member_that_two_processes_deliver_counts_once(
             expect_equal(got, [], f"rows of a group of {size} that lacks one")
     second.put_labeled(ids[-1:])
     expect_ids(first.claim(batch_size=size), ids, "rows of the whole group")
+
+
+@requirement("CLAIM-15", leans_on=("CLEAR-01", "CLEAR-04"))
+@pytest.mark.parametrize("size", [2, 4, 16])
+@each_pair
+def test_a_member_that_another_process_has_cleared_completes_no_group(
+    new_partition: Callable[..., PartitionUnderTest],
+    actors: Actors,
+    pair: tuple[int, int],
+    size: int,
+) -> None:
+    """Planes that gather the members that a consumer has seen count one that is gone."""
+    part = new_partition(grpo_group_size=size, num_samples=size)
+    looker, changer = looker_and_changer(part, actors, pair)
+    ids = [f"u_g{n}" for n in range(size)]
+    changer.put_labeled(ids[:-1])
+    got = looker.claim(batch_size=size).sample_ids
+    expect_equal(got, [], f"rows of a group of {size} that lacks its last one")
+    changer.clear(ids[:1])
+    changer.put_labeled(ids[-1:])
+    for view in (looker, part):
+        got = view.claim(batch_size=size).sample_ids
+        expect_equal(got, [], f"rows of a group of {size} of which one was cleared")
+    changer.put_labeled(ids[:1], version=1)
+    expect_ids(looker.claim(batch_size=size), ids, "rows of the whole group")
+
+
+@requirement("CLAIM-15", leans_on=("REG-03", "CLAIM-05"))
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2)])
+@each_pair
+def test_a_claim_that_waits_returns_groups_of_the_newest_registration(
+    new_partition: Callable[..., PartitionUnderTest],
+    actors: Actors,
+    pair: tuple[int, int],
+    before: int,
+    after: int,
+) -> None:
+    """A driver that starts again with another G registers while a trainer waits."""
+    part = new_partition(grpo_group_size=before)
+    waiter, driver = looker_and_changer(part, actors, pair)
+    waiting = start_blocking_claim(waiter, 4, timeout_s=4 * part.timeouts.settle)
+    expect_waiting(waiting, part, "four rows", "an answer with no row ready")
+    driver.register(grpo_group_size=after)
+    halves, rest = (["u_g0", "v_g0"], ["u_g1", "v_g1"])
+    if after == 4:
+        halves, rest = ["u_g0", "v_g0", "u_g1", "v_g1"], ["u_g2", "u_g3"]
+    driver.put_labeled(halves)
+    early = waiting.returned_within(part.timeouts.quiet)
+    expect(not early, "the claim to wait for a whole group", "an answer with halves of groups")
+    driver.put_labeled(rest)
+    woken = expect_woken(waiting, waiter, driver)
+    due = [*halves, *rest] if after == 2 else [f"u_g{n}" for n in range(4)]
+    expect_ids(woken, due, "rows of whole groups")

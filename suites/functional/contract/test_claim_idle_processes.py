@@ -28,6 +28,9 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 LEASED_S = 33.0
 #: Elements of a row that planes keep apart from small ones.
 WIDE = 300_000
+#: Claims that wait for long, and seconds between their starts: those that look at rows every few
+#: seconds by then look at different times.
+WAITERS, APART_S = 3, 1.3
 #: Seconds that a claim waits whose process stands still.
 STOPPED_S = 2.0
 
@@ -80,13 +83,19 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     mine = [*IDS, "of_the_leaver"]
     expect_ids(idle.claim("train"), mine, "rows of the process that does nothing for long")
     long_s = LEASED_S + part.timeouts.operation
-    waiting = start_blocking_claim(waiter, 2, timeout_s=2 * long_s)
+    waiting = []
+    for _ in range(WAITERS):
+        waiting.append(start_blocking_claim(waiter, 1, timeout_s=2 * long_s))
+        early = waiting[-1].returned_within(APART_S)
+        expect(not early, "a claim to wait for a row", "an answer with none ready")
     expect_timeout(other, 1, timeout_s=LEASED_S)
-    expect_equal(waiting.finished.is_set(), False, "whether a claim returns with no row ready:")
-    other.put_labeled(["announced", "of_the_other"])
-    woken = expect_woken(waiting, waiter, other)
-    expect_ids(woken, ["announced", "of_the_other"], "rows put after a long wait")
-    tags = dict(zip(woken.sample_ids, woken.tags or [{}, {}], strict=True))
+    new = ["announced", *[f"of_the_other{n}" for n in range(1, WAITERS)]]
+    other.put_labeled(new)
+    woken = [expect_woken(claim, waiter, other) for claim in waiting]
+    tags = {
+        i: own for meta in woken for i, own in zip(meta.sample_ids, meta.tags or [{}], strict=True)
+    }
+    expect_equal(sorted(tags), sorted(new), "rows put after a long wait")
     with leaning_on("TAG-01"):
         expect_equal(tags["announced"], {"v": 7}, "tags of a row that was announced long before")
     expect_equal(other.claim("train", batch_size=5).sample_ids, [], "rows claimed once more")
