@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 from rlconform.backends.process_id import process_id
-from rlconform.backends.ray_store.controller import Refusal, StoredPut
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import ControllerClient, ray_engine_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import (
+    ControllerClient,
+    controller_mutant,
+    ray_engine_mutant,
+    ray_mutant,
+)
 from rlconform.mutants.ray_store.waiting_processes import WakesSome
 from rlconform.mutants.types import Claimed, Names, Wait
 
@@ -130,3 +136,23 @@ class AnswerBehindDeadlineDropped(RayStoreEngine):
         if wait_s is not None and time.monotonic() > deadline:
             raise TimeoutError(f"{rows} rows for {task!r} came too late")
         return claimed
+
+
+#: Seconds of a wait after which a claim is idle, and seconds between the looks of one that is.
+IDLE_S, LOOK_S = 12.0, 6.0
+
+
+@controller_mutant(
+    "CLAIM-08", chance=False, evidence="the blocked claim to come back", may_fail="CLAIM-05"
+)
+class IdleWaiterLooksSeldom(Controller):
+    """Lets a claim that has waited for 12 seconds look at new rows every 6 seconds only."""
+
+    async def _wait(
+        self, partition_id: str, task: str, required: Any, rows: int, deadline: float
+    ) -> None:
+        began = time.monotonic()
+        await super()._wait(partition_id, task, required, rows, deadline)
+        waited = time.monotonic() - began
+        if waited > IDLE_S:
+            await asyncio.sleep(LOOK_S - waited % LOOK_S)

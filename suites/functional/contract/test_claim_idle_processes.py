@@ -95,6 +95,7 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     tags = {
         i: own for meta in woken for i, own in zip(meta.sample_ids, meta.tags or [{}], strict=True)
     }
+    expect_equal([i for i in tags if i in mine], [], "rows claimed once more")
     expect_equal(sorted(tags), sorted(new), "rows put after a long wait")
     with leaning_on("TAG-01"):
         expect_equal(tags["announced"], {"v": 7}, "tags of a row that was announced long before")
