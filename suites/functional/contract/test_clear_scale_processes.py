@@ -23,6 +23,28 @@ NewPartition = Callable[..., PartitionUnderTest]
 MANY = 320
 
 
+#: Rows that another process puts between two of one process: more than two pages of a scan.
+BETWEEN = 2100
+
+
+@requirement("CLEAR-03", leans_on=("CLEAR-01",))
+@each_pair
+def test_none_drops_rows_behind_very_many_of_another_process(
+    new_partition: NewPartition, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that scan for a process's rows must not stop at a page without any."""
+    part = new_partition(num_samples=BETWEEN + 2)
+    other, writer = looker_and_changer(part, actors, pair)
+    own, others = ["own0", "own1"], [f"other{n}" for n in range(BETWEEN)]
+    writer.put(own[:1], x=torch.zeros(1))
+    other.put(others, x=torch.zeros(BETWEEN))
+    writer.put(own[1:], x=torch.zeros(1))
+    writer.clear(None)
+    part.expect_absent(own)
+    claimed = other.claim("train", batch_size=len(others) + len(own)).sample_ids
+    expect_equal(sorted(claimed), sorted(others), "rows of the other process, which stay")
+
+
 @requirement("CLEAR-01")
 @each_pair
 def test_a_clear_of_many_own_rows_leaves_those_that_another_process_put_between(

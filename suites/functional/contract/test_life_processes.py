@@ -181,29 +181,6 @@ def test_a_client_that_joins_after_a_close_replaces_no_rows_of_the_one_that_left
     expect_equal(tags_by_id(part.claim("train")), tags, "tags of both clients' rows")
 
 
-@requirement("LIFE-04", ends_plane=True, leans_on=("LIFE-06",))
-def test_a_process_of_the_old_plane_attaches_to_the_new_one(
-    plane: PlaneSession, part: PartitionUnderTest
-) -> None:
-    """Planes that look up once in each process where the plane is go to the old one."""
-    (worker,) = plane.actors().start(1)
-    try:
-        part.via(worker).put_labeled(IDS)
-        worker.close()
-        plane.renew()
-        new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
-        new.register()
-        new.put_labeled(IDS, version=1)
-        plane.actors().attach_again(worker)
-        view = new.via(worker)
-        view.expect_labeled(IDS, version=1)
-        view.put_labeled(["late"])
-        new.expect_labeled(["late"])
-        expect_ids(view.claim("train"), [*IDS, "late"], "rows of the new plane")
-    finally:
-        worker.end()
-
-
 @requirement("LIFE-02")
 def test_a_client_that_closes_while_it_waits_ends_no_wait_of_others(
     part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]

@@ -85,24 +85,27 @@ def test_a_process_that_has_asked_notices_that_rows_were_replaced(
 
 @requirement("STAT-01")
 @pytest.mark.parametrize("tasks", [TASKS[:1], TASKS], ids=["one_task", "all_tasks"])
-@pytest.mark.parametrize("announces", ["looker", "changer"])
+@pytest.mark.parametrize("how", ["looker_announces", "changer_announces", "changer_also_clears"])
 @each_pair
 def test_a_process_that_has_asked_notices_fields_of_rows_that_had_only_tags(
     part: PartitionUnderTest,
     actors: Actors,
     pair: tuple[int, int],
-    announces: str,
+    how: str,
     tasks: tuple[str, ...],
 ) -> None:
     """Planes that keep a status until the number of rows changes miss fields without a new row."""
     looker, changer = looker_and_changer(part, actors, pair)
     changer.put_labeled(IDS[:1])
-    (looker if announces == "looker" else changer).put(IDS[1:], tags=[{"v": 1}, {"v": 2}])
+    announces = looker if how == "looker_announces" else changer
+    announces.put(IDS[1:], tags=[{"v": 1}, {"v": 2}])
     for task in tasks:
         looker.claim(task, batch_size=1)
     expect_equal(looker.consumed(*tasks), True, "status with two rows that have only tags")
     for n, sample_id in enumerate(IDS[1:]):
         changer.put_labeled([sample_id])
+        if how == "changer_also_clears":
+            changer.clear([IDS[n]])
         expect_equal(looker.consumed(*tasks), False, "status after such a row got a field")
         for task in tasks:
             looker.claim(task, batch_size=1)

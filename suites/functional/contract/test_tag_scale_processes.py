@@ -9,6 +9,7 @@ import pytest
 from rlconform.certify.assertions.expect import expect, expect_equal, same_object
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
+from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 
@@ -95,3 +96,28 @@ def test_texts_of_small_puts_stay_as_another_process_brings_very_many(
         first_wrong = next(iter(wrong), "")
         text = f"the tags {wrong.get(first_wrong)} of {first_wrong!r}"
         expect(not wrong, text, repr(got.get(first_wrong)))
+
+
+@requirement("TAG-01", leans_on=("TAG-07",))
+@pytest.mark.parametrize("as_key", [False, True], ids=["values", "keys"])
+@each_pair
+def test_odd_texts_that_another_process_stamps_come_back(
+    new_partition: Callable[..., PartitionUnderTest],
+    actors: Actors,
+    pair: tuple[int, int],
+    as_key: bool,
+) -> None:
+    """Planes that set a tag by its path in a stored document split its name."""
+    part = new_partition(num_samples=len(ODD_TEXTS))
+    writer, stamper = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(len(ODD_TEXTS))]
+    stamps = [
+        {text or "-": i} if as_key else {"text": text}
+        for i, text in zip(ids, ODD_TEXTS, strict=True)
+    ]
+    tags = {i: {"text": i, **stamp} for i, stamp in zip(ids, stamps, strict=True)}
+    writer.put_labeled(ids, tags=[{"text": i} for i in ids])
+    stamper.put(ids, list(tags.values()))
+    got = tags_by_id(writer.claim("train", batch_size=len(ids)))
+    for sample_id, due in tags.items():
+        expect_equal(got.get(sample_id), due, f"tags of {sample_id!r}, stamped by another process")
