@@ -1,18 +1,27 @@
-"""Attached clients that close incorrectly, stop the plane or ignore earlier puts."""
+"""Attached clients that close incorrectly, stop the plane, ignore earlier puts or keep old rows."""
 
 from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import ray
 from tensordict import TensorDict
 
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.contract import KVBatchMeta, PlaneUnavailable, UnknownSample
 from rlconform.mutants.call import MethodCall
-from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import (
+    ControllerClient,
+    ray_call_mutant,
+    ray_engine_mutant,
+    ray_mutant,
+)
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_column, object_rows
 
@@ -177,3 +186,33 @@ class AttachedPlaceLookedUpOnce(RayStoreClient):
             raise PlaneUnavailable("the plane at the known place has ended")
         if not self._owner:
             kind._place = place
+
+
+#: Blocks that this process has read, by the name of their plane and their number.
+_READ: dict[tuple[str, int], ColumnBlock] = {}
+
+
+class _ForgetsAtStart(ControllerClient):
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        super().__init__(cfg, bootstrap)
+        if bootstrap:
+            _READ.clear()
+
+
+@ray_engine_mutant("LIFE-04", evidence="row 0 of 'wide'", client=_ForgetsAtStart)
+class BlocksKeptForNextPlane(RayStoreEngine):
+    """Keeps the blocks that an attached process has read; a new plane begins with their numbers."""
+
+    def _pick(self, locations: list[Any]) -> list[RowSelection] | None:
+        selections, plane = super()._pick(locations), self._connection._name
+        if selections is None:
+            return None
+        for n, (at, selection) in enumerate(zip(locations, selections, strict=True)):
+            if at.reference is not None:
+                read = {
+                    name: replace(column, values=column.values.copy())
+                    for name, column in selection.columns.items()
+                }
+                kept = _READ.setdefault((plane, at.block), read)
+                selections[n] = replace(selection, columns=kept)
+        return selections

@@ -1,4 +1,4 @@
-"""Consumption statuses that miss what other processes have put or claimed."""
+"""Consumption statuses that miss what other processes have put, cleared or claimed."""
 
 from __future__ import annotations
 
@@ -156,3 +156,41 @@ class StatusByWatermarkOfWriter(ControllerClient):
             return call(method, *args)
 
         self._connection.call = call_as_process
+
+
+class _CountsRows(Controller):
+    async def counts(self, partition_id: str) -> tuple[int, int]:
+        """Return the age of the newest row, and how many rows have fields."""
+        rows = rows_in(self._index, partition_id, None)
+        return max((row.age for row in rows), default=-1), sum(bool(row.fields) for row in rows)
+
+
+@ray_mutant("STAT-01", evidence="status after such a row", may_fail="STAT-02 REG-03")
+class StatusKeptWhileCountsAreEqual(ControllerClient):
+    """Keeps a status of True while the newest row and the number of rows with fields are the same.
+
+    Its own puts and clears drop it.
+    """
+
+    controller_class = _CountsRows
+    _true = State(dict[tuple[str, tuple[str, ...]], tuple[int, int]])
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        self._true.clear()
+        return super().put_samples(*args, **kwargs)
+
+    def clear_samples(self, *args: Any, **kwargs: Any) -> None:
+        self._true.clear()
+        super().clear_samples(*args, **kwargs)
+
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
+        key, counts = (
+            (partition_id, tuple(task_names)),
+            self._connection.call("counts", partition_id),
+        )
+        if self._true.get(key) == counts:
+            return True
+        answer = super().check_consumption_status(partition_id, task_names)
+        if answer:
+            self._true[key] = counts
+        return answer

@@ -1,13 +1,17 @@
-"""Tags that an attached client loses, or completes from its own copy."""
+"""Tags that another process stamps or has stamped: lost, completed from a copy, or split."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants.call import MethodCall, State
-from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
+from rlconform.mutants.memory.helpers import rows_in
+from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 
 
@@ -82,3 +86,25 @@ def AttachedPutDropsOtherTags(put: MethodCall) -> KVBatchMeta:
     plain = (int, float, str, bool, type(None))
     kept = [{key: row[key] for key in row if type(row[key]) in plain} for row in put.tags]
     return put(tags=kept)
+
+
+@controller_mutant("TAG-01", chance=False, evidence="stamped by another", may_fail="TAG-03 TAG-07")
+class TagsOfOthersSetByPath(Controller):
+    """Stamps rows of another process tag by tag; a name with a dot is the path of a part."""
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        rows = rows_in(self._index, put.partition_id, put.sample_ids)
+        others = {row.sample_id for row in rows if row.writer != put.writer}
+        if put.tags is not None:
+            stamps = zip(put.sample_ids, put.tags, strict=True)
+            tags = [_by_path(tags) if i in others else tags for i, tags in stamps]
+            put = replace(put, tags=tags)
+        return await super().commit(put, columns, reference)
+
+
+def _by_path(tags: Tags) -> Tags:
+    made: Tags = {}
+    for name, value in tags.items():
+        first, _, rest = name.partition(".")
+        made[first if rest else name] = {rest: value} if rest else value
+    return made

@@ -247,6 +247,22 @@ def test_objects_of_an_enum_that_another_process_registers_anew_come_back(
         changer.clear([*put])
 
 
+@requirement("PUT-21", leans_on=("REG-03",))
+@each_pair
+def test_a_process_that_only_reads_has_the_objects_of_an_enum_that_another_changed(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
+) -> None:
+    """Clients that remember the list read the places of values in the newest one by it."""
+    reader, driver = looker_and_changer(part, actors, pair)
+    for values in ENUMS:
+        driver.register(fields=["log"], enums={"log": values})
+        for value in values:
+            if not put_or_leave_nothing(driver, target, [value], log=object_array([value])):
+                return
+            expect_objects(reader.get([value], "log"), "log", [value])
+        driver.clear(values)
+
+
 @requirement("PUT-21", leans_on=("CLEAR-01",))
 @each_pair
 @pytest.mark.parametrize("characters", [10, 30_000, 300_000])

@@ -121,3 +121,24 @@ def test_odd_texts_that_another_process_stamps_come_back(
     got = tags_by_id(writer.claim("train", batch_size=len(ids)))
     for sample_id, due in tags.items():
         expect_equal(got.get(sample_id), due, f"tags of {sample_id!r}, stamped by another process")
+
+
+#: The values of a tag, as they are registered one after the other.
+ENUMS = (["length", "stop"], ["abort", "length", "stop"], ["stop", "length", "abort"])
+
+
+@requirement("TAG-01", leans_on=("REG-03",))
+@each_pair
+def test_a_process_that_only_claims_has_the_values_of_an_enum_that_another_changed(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Clients that remember the list read the places of values in the newest one by it."""
+    part = new_partition()
+    consumer, driver = looker_and_changer(part, actors, pair)
+    for values in ENUMS:
+        driver.register(enums={"finish_reason": values})
+        for value in values:
+            driver.put_labeled([value], tags=[{"finish_reason": value}])
+            got = tags_by_id(consumer.claim("train"))
+            expect_equal(got, {value: {"finish_reason": value}}, f"tags with the enum {values}")
+        driver.clear(values)
