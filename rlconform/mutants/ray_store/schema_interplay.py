@@ -79,6 +79,24 @@ class TagEnumListsKeptByProcess(RemembersLists):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
+@ray_mutant("TAG-01", evidence="tags with the enum")
+class TagEnumListsKeptByReader(RemembersLists):
+    """Decodes the tags of a claim by the list that the process has read; its puts read it anew."""
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *rest: Any, **more: Any) -> Any:
+        receipt = super().put_samples(sample_ids, partition_id, *rest, **more)
+        self._lists.pop(partition_id, None)
+        return receipt
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        if lists := self.published(meta.partition_id):
+            known = self._lists.setdefault(meta.partition_id, lists)
+            for row in meta.tags or []:
+                row.update(_decoded(row, lists, known))
+        return meta
+
+
 @ray_mutant("PUT-21", evidence="log")
 class ObjectEnumListsKeptByProcess(RemembersLists):
     """Encodes a text of an object column as its place in the list that the process saw first."""
