@@ -158,7 +158,7 @@ class StatusByWatermarkOfWriter(ControllerClient):
         self._connection.call = call_as_process
 
 
-class _CountsRows(Controller):
+class _CountsRowsWithFields(Controller):
     async def counts(self, partition_id: str) -> tuple[int, int]:
         """Return the age of the newest row, and how many rows have fields."""
         rows = rows_in(self._index, partition_id, None)
@@ -172,7 +172,7 @@ class StatusKeptWhileCountsAreEqual(ControllerClient):
     Its own puts and clears drop it.
     """
 
-    controller_class = _CountsRows
+    controller_class = _CountsRowsWithFields
     _true = State(dict[tuple[str, tuple[str, ...]], tuple[int, int]])
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
