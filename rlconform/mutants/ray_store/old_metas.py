@@ -1,4 +1,4 @@
-"""Metas that carry the places of their rows, where other rows lie later."""
+"""Metas that carry their rows along: other rows are there later, or the meta has others by then."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.process_id import process_id
+from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
@@ -80,4 +82,27 @@ class PlacesNumberedInOneByte(ControllerClient):
         if known:
             rows = self._connection.call("rows_at", meta.partition_id, known)
             meta = replace(meta, sample_ids=[rows.get(i, i) for i in meta.sample_ids])
+        return super().get_data(meta, select_fields)
+
+
+@ray_mutant("GET-01", evidence="row 1 of 'x'")
+class MetaTrustedByItsEnds(RayStoreClient):
+    """Reads the rows that a claim's meta has taken along, if another process's meta has their ends.
+
+    The process that claimed them reads by the meta's ids.
+    """
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        if meta.sample_ids:
+            meta.extra_info["claimed"] = process_id(), list(meta.sample_ids)
+        return meta
+
+    def get_data(self, meta: Any, select_fields: Any = None) -> TensorDict:
+        known = isinstance(meta, KVBatchMeta) and (meta.extra_info or {}).get("claimed")
+        if known and meta.sample_ids:
+            process, claimed = known
+            ends = [(ids[0], ids[-1], len(ids)) for ids in (claimed, meta.sample_ids)]
+            if process != process_id() and ends[0] == ends[1]:
+                meta = replace(meta, sample_ids=claimed)
         return super().get_data(meta, select_fields)

@@ -1,14 +1,18 @@
-"""GET across processes: large values, and fields that only some rows have from another process."""
+"""GET across processes: large values, fields that only some rows have, and rearranged metas."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect_lookup_error
+from rlconform.certify.assertions.expect import expect_column, expect_lookup_error
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+from rlconform.contract import KVBatchMeta
 from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
@@ -69,3 +73,21 @@ def test_a_process_that_has_looked_sees_rows_overwritten_beside_a_new_one(
         held = dict(zip(put, rows, strict=True))
         looker.expect_rows(ids, x=[held[i] for i in ids])
         looker.expect_rows(ids[::-1], x=[held[i] for i in ids[::-1]])
+
+
+@requirement("GET-01", leans_on=("GET-11",))
+@pytest.mark.parametrize("change", ["swapped", "replaced"])
+@each_pair
+def test_a_meta_whose_inner_rows_were_rearranged_is_read_in_its_own_order(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], change: str
+) -> None:
+    """Planes that send the places of a claim's rows along must see that its ids have changed."""
+    reader, claimer = looker_and_changer(part, actors, pair)
+    claimer.put_labeled([f"r{n}" for n in range(5)], "x", "y")
+    meta = KVBatchMeta.of(claimer.claim("train", ["x", "y"], 4))
+    (other,) = claimer.claim("train", ["x", "y"], 1).sample_ids
+    ids = list(meta.sample_ids)
+    ids[1:3] = [ids[2], ids[1]] if change == "swapped" else [ids[1], other]
+    batch = reader.get_data(replace(meta, sample_ids=ids))
+    for field in ("x", "y"):
+        expect_column(batch, field, labeled_rows(part.id, ids, field))

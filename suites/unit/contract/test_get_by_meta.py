@@ -84,6 +84,7 @@ ARRANGED = {
     "reversed": [3, 2, 1, 0],
     "rotated": [1, 2, 3, 0],
     "swapped": [1, 0, 3, 2],
+    "inner_swapped": [0, 2, 1, 3],
     "doubled": [2, 2, 0, 1],
     "part": [3, 1],
 }
