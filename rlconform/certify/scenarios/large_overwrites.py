@@ -8,12 +8,13 @@ check's thread   BackgroundCall(write) ──▶ puts all columns in one version
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 
 from rlconform.certify.assertions.expect import expect, rows_in
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -35,12 +36,13 @@ class LargePut:
 
 #: Large columns; more in all than a message holds where its limit is 4, 8, 16 or 32 MiB; more than
 #: the columns that a statement or a batch holds; more rows than a page, of which a read that takes
-#: one column after the other lasts long.
+#: one column after the other lasts long; more values than a transaction holds.
 PUTS = {
     "large": LargePut(3, {"a": 1, "x": WIDE, "y": WIDE, "z": 1}),
     "very_large": LargePut(3, {"a": 1, "x": 12 * WIDE, "y": 12 * WIDE, "z": 1}),
     "of_many_columns": LargePut(3, {f"c{n:03}": 1 for n in range(300)}),
     "of_many_rows": LargePut(4100, {"a": 1, "b": 1, "c": 1}, least_puts=10),
+    "of_many_values": LargePut(4100, {f"c{n:03}": 1 for n in range(65)}),
 }
 
 #: Time of the writer, in seconds.
@@ -77,13 +79,16 @@ def expect_no_torn_read(
         over = writing.finished.is_set()
         some = next(looks)
         batch = reader.get(ids, *some)
-        seen = torch.stack([_ends_of_rows(rows_in(batch, name)) for name in some])
+        seen = torch.stack([_ends_of_rows(batch, name) for name in some])
         least, most = seen.amin((0, 2)), seen.amax((0, 2))
         torn = {ids[at]: (int(least[at]), int(most[at])) for at in (least != most).nonzero()[:8, 0]}
         expect(not torn, f"the {len(some)} fields of each row of one put", f"of puts {torn}")
     writing.result(reader.call_s)
 
 
-def _ends_of_rows(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the first and the last element of each row: (R, 2)."""
-    return torch.stack([row[[0, -1]] for row in rows])
+def _ends_of_rows(batch: TensorDictBase, name: str) -> torch.Tensor:
+    """Return the first and the last element of each row of a column: (R, 2)."""
+    leaf = batch.get(name)
+    if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.dim() == 2:
+        return leaf[:, [0, -1]]
+    return torch.stack([row[[0, -1]] for row in rows_in(batch, name)])

@@ -24,8 +24,9 @@ from rlconform.contract import DataPlaneClient
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
-#: Seconds after which queues and key-value stores have ended a lease, most after 10 or 30.
-LEASED_S = 33.0
+#: Seconds after which queues and key-value stores have ended a lease: most after 10 or 30, ZooKeeper
+#: after 40, Kafka after 45, some after a minute.
+LEASED_S = 62.0
 #: Elements of a row that planes keep apart from small ones.
 WIDE = 300_000
 #: Claims that wait for long, and seconds between their starts: those that look at rows every few
@@ -62,7 +63,7 @@ def test_a_process_that_is_stopped_beyond_its_claims_time_takes_no_rows_with_it(
     expect_equal(sorted(ids), IDS[:rows], "rows that the stopped claim or a later one returned")
 
 
-@requirement("CLAIM-08", leans_on=("CLAIM-05", "TAG-01", "STAT-02"))
+@requirement("CLAIM-08", leans_on=("CLAIM-05", "TAG-01", "STAT-02"), patience=200)
 def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
 ) -> None:

@@ -15,7 +15,7 @@ from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_
 NewPartition = Callable[..., PartitionUnderTest]
 
 #: More rows than a page, segment or statistic of most planes covers.
-MANY = 4608
+MANY = 9216
 
 
 @requirement("CLAIM-07")

@@ -91,3 +91,35 @@ def test_a_meta_whose_inner_rows_were_rearranged_is_read_in_its_own_order(
     batch = reader.get_data(replace(meta, sample_ids=ids))
     for field in ("x", "y"):
         expect_column(batch, field, labeled_rows(part.id, ids, field))
+
+
+#: Rounds of a writer, and elements of the rows of a round: 16 MiB each, and 160 MiB in all.
+ROUNDS, ROUND_SHAPE = 10, (4, 1 << 20)
+
+
+@requirement("GET-10")
+@each_pair
+def test_a_process_that_only_reads_sees_rows_behind_much_that_another_has_put(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Readers that map a file or a segment must map it anew once others have made it longer."""
+    reader, writer = looker_and_changer(part, actors, pair)
+    writer.put(["first"], x=torch.ones(1, ROUND_SHAPE[1]))
+    reader.expect_rows(["first"], x=[torch.ones(ROUND_SHAPE[1])])
+    for n in part.rounds(ROUNDS):
+        ids = [f"r{n}_{row}" for row in range(ROUND_SHAPE[0])]
+        writer.put(ids, x=torch.full(ROUND_SHAPE, float(n + 2)))
+    reader.expect_rows(ids[-1:], x=[torch.full(ROUND_SHAPE[1:], float(n + 2))])
+
+
+@requirement("GET-10", leans_on=("PUT-13",))
+@pytest.mark.parametrize("overwrites", [127, 128, 255, 256])
+def test_a_process_that_has_looked_sees_the_last_of_very_many_overwrites(
+    part: PartitionUnderTest, actors: Actors, overwrites: int
+) -> None:
+    """Readers that keep a row until its version changes must not count versions in a byte."""
+    (reader,) = (part.via(actor) for actor in actors(1))
+    part.put(IDS, x=torch.zeros(len(IDS)))
+    reader.expect_rows(IDS, x=list(torch.zeros(len(IDS))))
+    made = [part.put(IDS[:1], x=torch.full((1,), n + 1.0)) for n in part.rounds(overwrites)]
+    reader.expect_rows(IDS, x=[torch.tensor(float(len(made))), *torch.zeros(len(IDS) - 1)])

@@ -10,6 +10,7 @@ import torch
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import DataPlaneClient
 
@@ -46,3 +47,24 @@ def test_a_late_client_sees_all_of_a_large_step(
         late.expect_rows(ids, x=[torch.tensor(first), torch.tensor(first + 1)])
     claimed = late.claim(batch_size=len(STEP_IDS)).sample_ids
     expect_equal(len(set(claimed)), len(STEP_IDS), "rows claimed by a late client")
+
+
+#: Puts after which planes that keep a log have written a checkpoint.
+LOGGED = 1100
+
+
+@requirement("LIFE-06", leans_on=("TAG-01",))
+def test_a_late_client_has_the_tags_that_were_stamped_after_very_many_puts(
+    new_partition: Callable[..., PartitionUnderTest], new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    """Planes that start a client from a checkpoint must replay all that came after it."""
+    part = new_partition()
+    ids = ["u0_g0", "u0_g1", "u1_g0"]
+    part.put_labeled([*ids, "other"], tags=[{"version": 0}] * 4)
+    for n in part.rounds(LOGGED):
+        part.put(["other"], tags=[{"version": n}])
+    part.put(ids, tags=[{"version": 1, "std": 0.5}] * 3)
+    late = part.via(new_actor())
+    got = tags_by_id(late.claim("train", batch_size=4))
+    due = {i: {"version": 1, "std": 0.5} for i in ids} | {"other": {"version": n}}
+    expect_equal(got, due, "tags of the first claim of a late client")
