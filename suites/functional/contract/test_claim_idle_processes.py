@@ -24,8 +24,8 @@ from rlconform.contract import DataPlaneClient
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
-#: Seconds after which queues and key-value stores have ended a lease: most after 10 or 30, ZooKeeper
-#: after 40, Kafka after 45, some after a minute.
+#: Seconds after which queues and key-value stores have ended a lease: most after 10 or 30, Kafka's
+#: after 45, some after a minute.
 LEASED_S = 62.0
 #: Elements of a row that planes keep apart from small ones.
 WIDE = 300_000
