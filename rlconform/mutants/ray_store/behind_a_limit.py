@@ -1,15 +1,14 @@
-"""What a process does not learn of others behind a number of bytes, puts or versions."""
+"""What a process does not learn of others behind a number of bytes or puts."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import torch
 from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import ColumnBlock
-from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import rows_in
@@ -92,7 +91,7 @@ class _SavesTags(Controller):
 
 @ray_mutant("LIFE-06", evidence="tags of the first claim of a late", may_fail="TAG-01")
 class LateClientStartsFromSavedTags(ControllerClient):
-    """Attaches with the tags of the last checkpoint; of what came since it knows the rows only."""
+    """Attaches with the tags of the last checkpoint, without those that were stamped since."""
 
     controller_class = _SavesTags
 
@@ -107,33 +106,3 @@ class LateClientStartsFromSavedTags(ControllerClient):
             if saved is not None and meta.tags and meta.tags[place] == then:
                 meta.tags[place] = dict(saved)
         return meta
-
-
-class _CountsOverwrites(Controller):
-    _overwritten = State(Counter[tuple[str, str]])
-
-    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
-        done = await super().commit(put, columns, reference)
-        if not isinstance(done, Refusal):
-            self._overwritten.update((put.partition_id, i) for i in put.sample_ids)
-        return done
-
-    async def versions(self, partition_id: str, sample_ids: Ids) -> list[int]:
-        """Return the version of each row, from 1 to 255."""
-        return [1 + self._overwritten[partition_id, i] % 255 for i in sample_ids]
-
-
-@ray_mutant("GET-10", evidence="row", may_fail="PUT-13 CLEAR-04")
-class VersionsCountedInByte(ControllerClient):
-    """Keeps what it read while the rows have the same versions, which go from 1 to 255."""
-
-    controller_class = _CountsOverwrites
-    _kept = State(dict[tuple[str, tuple[str, ...], tuple[str, ...]], tuple[list[int], Any]])
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        versions = self._connection.call("versions", partition_id, list(sample_ids))
-        key = partition_id, tuple(sample_ids), tuple(select_fields)
-        if key not in self._kept or self._kept[key][0] != versions:
-            self._kept[key] = versions, batch.clone()
-        return self._kept[key][1].clone()

@@ -55,7 +55,9 @@ class GroupSizeKeptWhileClaimsWait(Controller):
         return await super().register(partition_id, tasks, group_size)
 
 
-@controller_mutant("CLAIM-15", chance=False, evidence="of which one was cleared")
+@controller_mutant(
+    "CLAIM-10", chance=False, evidence="of a group that lacks one", may_fail="CLAIM-15"
+)
 class ClearedMembersCount(Controller):
     """Counts members of a group that a claim has seen, though they were cleared since."""
 

@@ -16,6 +16,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 class _CountsWrites(Controller):
+    many = 256  # versions
     _writes = State(Counter[tuple[str, str, str]])  # by field of a row, cleared ones included
 
     async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
@@ -27,17 +28,22 @@ class _CountsWrites(Controller):
     async def versions(self, partition_id: str, sample_ids: Ids, names: Names) -> list[int]:
         """Return the version of each field of these rows."""
         writes = self._writes
-        return [writes[partition_id, i, name] % 256 for i in sample_ids for name in names]
+        return [writes[partition_id, i, name] % self.many for i in sample_ids for name in names]
 
 
 class _Versioned(ControllerClient):
     controller_class = _CountsWrites
 
 
-@ray_engine_mutant("PUT-13", evidence="row", client=_Versioned, may_fail="CLEAR-04")
-class VersionsInOneByte(RayStoreEngine):
-    """Keeps what it has read, and takes it for the newest if the versions of the rows are equal."""
+class _CountsWritesFromOne(_CountsWrites):
+    many = 255
 
+
+class _VersionedFromOne(ControllerClient):
+    controller_class = _CountsWritesFromOne
+
+
+class _KeepsByVersion(RayStoreEngine):
     _kept = State(dict[Any, tuple[list[int], TensorDict]])
 
     def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
@@ -53,6 +59,16 @@ class VersionsInOneByte(RayStoreEngine):
             return batch.clone()
         self._kept[key] = versions, fresh.clone()
         return fresh
+
+
+@ray_engine_mutant("PUT-13", evidence="row", client=_Versioned, may_fail="CLEAR-04")
+class VersionsInOneByte(_KeepsByVersion):
+    """Keeps what it has read, and takes it for the newest if the versions of the rows are equal."""
+
+
+@ray_engine_mutant("PUT-13", evidence="row", client=_VersionedFromOne, may_fail="CLEAR-04")
+class VersionsFromOneInOneByte(_KeepsByVersion):
+    """Compares versions of one byte, as ``VersionsInOneByte`` does, which go from 1 to 255."""
 
 
 #: The newest changes of which the plane tells readers, and how many a reader's queue has room for.

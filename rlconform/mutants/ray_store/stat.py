@@ -184,10 +184,8 @@ class StatusKeptWhileCountsAreEqual(ControllerClient):
         super().clear_samples(*args, **kwargs)
 
     def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
-        key, counts = (
-            (partition_id, tuple(task_names)),
-            self._connection.call("counts", partition_id),
-        )
+        key = partition_id, tuple(task_names)
+        counts = self._connection.call("counts", partition_id)
         if self._true.get(key) == counts:
             return True
         answer = super().check_consumption_status(partition_id, task_names)

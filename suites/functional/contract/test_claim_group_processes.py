@@ -111,31 +111,6 @@ def test_a_member_that_two_processes_deliver_counts_once(
     expect_ids(first.claim(batch_size=size), ids, "rows of the whole group")
 
 
-@requirement("CLAIM-15", leans_on=("CLEAR-01", "CLEAR-04"))
-@pytest.mark.parametrize("size", [2, 4, 16])
-@each_pair
-def test_a_member_that_another_process_has_cleared_completes_no_group(
-    new_partition: Callable[..., PartitionUnderTest],
-    actors: Actors,
-    pair: tuple[int, int],
-    size: int,
-) -> None:
-    """Planes that gather the members that a consumer has seen count one that is gone."""
-    part = new_partition(grpo_group_size=size, num_samples=size)
-    looker, changer = looker_and_changer(part, actors, pair)
-    ids = [f"u_g{n}" for n in range(size)]
-    changer.put_labeled(ids[:-1])
-    got = looker.claim(batch_size=size).sample_ids
-    expect_equal(got, [], f"rows of a group of {size} that lacks its last one")
-    changer.clear(ids[:1])
-    changer.put_labeled(ids[-1:])
-    for view in (looker, part):
-        got = view.claim(batch_size=size).sample_ids
-        expect_equal(got, [], f"rows of a group of {size} of which one was cleared")
-    changer.put_labeled(ids[:1], version=1)
-    expect_ids(looker.claim(batch_size=size), ids, "rows of the whole group")
-
-
 @requirement("CLAIM-15", leans_on=("REG-03", "CLAIM-05"))
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2)])
 @each_pair

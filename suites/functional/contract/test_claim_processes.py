@@ -224,20 +224,27 @@ def test_a_partition_registered_anew_elsewhere_has_its_new_groups(
 
 
 @requirement("CLAIM-10", leans_on=("CLAIM-15",))
+@pytest.mark.parametrize("size", [2, 16])
 @each_pair
 def test_a_group_has_no_row_that_another_process_has_cleared(
-    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+    new_partition: Callable[..., PartitionUnderTest],
+    actors: Actors,
+    pair: tuple[int, int],
+    size: int,
 ) -> None:
     """Consumers that put groups together themselves must notice that a row is gone."""
-    part = new_partition(grpo_group_size=2)
+    part = new_partition(grpo_group_size=size, num_samples=2 * size)
     looker, changer = looker_and_changer(part, actors, pair)
-    changer.put_labeled(["u0_g0", "u1_g1"])
-    expect_equal(looker.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
-    changer.clear(["u0_g0"])
-    changer.put_labeled(["u0_g1"])
-    expect_equal(looker.claim("train", batch_size=2).sample_ids, [], "rows of half a group")
-    changer.put_labeled(["u0_g0"], version=1)
-    expect_ids(looker.claim("train", batch_size=2), ["u0_g0", "u0_g1"], "rows of a whole group")
+    *most, last = [f"u0_g{n}" for n in range(size)]
+    changer.put_labeled([*most, "u1_g1"])
+    got = looker.claim("train", batch_size=size).sample_ids
+    expect_equal(got, [], "rows of two groups that lack some")
+    changer.clear(most[:1])
+    changer.put_labeled([last])
+    got = looker.claim("train", batch_size=size).sample_ids
+    expect_equal(got, [], "rows of a group that lacks one")
+    changer.put_labeled(most[:1], version=1)
+    expect_ids(looker.claim("train", batch_size=size), [*most, last], "rows of a whole group")
 
 
 @requirement("CLAIM-04")

@@ -110,16 +110,3 @@ def test_a_process_that_only_reads_sees_rows_behind_much_that_another_has_put(
         ids = [f"r{n}_{row}" for row in range(ROUND_SHAPE[0])]
         writer.put(ids, x=torch.full(ROUND_SHAPE, float(n + 2)))
     reader.expect_rows(ids[-1:], x=[torch.full(ROUND_SHAPE[1:], float(n + 2))])
-
-
-@requirement("GET-10", leans_on=("PUT-13",))
-@pytest.mark.parametrize("overwrites", [127, 128, 255, 256])
-def test_a_process_that_has_looked_sees_the_last_of_very_many_overwrites(
-    part: PartitionUnderTest, actors: Actors, overwrites: int
-) -> None:
-    """Readers that keep a row until its version changes must not count versions in a byte."""
-    (reader,) = (part.via(actor) for actor in actors(1))
-    part.put(IDS, x=torch.zeros(len(IDS)))
-    reader.expect_rows(IDS, x=list(torch.zeros(len(IDS))))
-    made = [part.put(IDS[:1], x=torch.full((1,), n + 1.0)) for n in part.rounds(overwrites)]
-    reader.expect_rows(IDS, x=[torch.tensor(float(len(made))), *torch.zeros(len(IDS) - 1)])
