@@ -36,13 +36,12 @@ class LargePut:
 
 #: Large columns; more in all than a message holds where its limit is 4, 8, 16 or 32 MiB; more than
 #: the columns that a statement or a batch holds; more rows than a page, of which a read that takes
-#: one column after the other lasts long; more values than a transaction holds.
+#: one column after the other lasts long.
 PUTS = {
     "large": LargePut(3, {"a": 1, "x": WIDE, "y": WIDE, "z": 1}),
     "very_large": LargePut(3, {"a": 1, "x": 12 * WIDE, "y": 12 * WIDE, "z": 1}),
     "of_many_columns": LargePut(3, {f"c{n:03}": 1 for n in range(300)}),
     "of_many_rows": LargePut(4100, {"a": 1, "b": 1, "c": 1}, least_puts=10),
-    "of_many_values": LargePut(4100, {f"c{n:03}": 1 for n in range(65)}, least_puts=2),
 }
 
 #: Time of the writer, in seconds.

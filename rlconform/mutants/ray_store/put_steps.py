@@ -89,19 +89,3 @@ class PutCutIntoMessages(_PutsInSteps):
             message.append(name)
             room -= size
         yield message
-
-
-#: Values of a step of ``PutOfManyValuesInSteps``.
-VALUES = 1 << 18
-
-
-@ray_mutant("PUT-22", evidence="of one put", may_fail="LIFE-05", chance=True)
-class PutOfManyValuesInSteps(_PutsInSteps):
-    """Stores the columns in two steps if rows and columns make more than 262,144 values."""
-
-    def steps(self, fields: TensorDict) -> Iterator[list[str]]:
-        names = list(map(str, fields.keys()))
-        half = len(names) // 2 if len(names) * fields.shape[0] > VALUES else 0
-        if half:
-            yield names[:half]
-        yield names[half:]
