@@ -27,6 +27,7 @@ from rlconform.wire.serialization import dumps, loads
 
 #: Processes that make the calls: the owner's, and this many with attached clients.
 ATTACHED = 2
+NAMES = ("the owner", "actor1", "actor2")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,12 @@ class Policy:
     calls_per_attach: int | None = None
 
 
+#: Kinds of calls, as ``Policy.places`` names them: those that only look, and those that change.
+LOOKS, CHANGES = ("get", "claim", "status"), ("register", "put", "tag", "clear")
+
+
 def _roles() -> list[Policy]:
+    """One kind of call is made in a process of its own."""
     apart = {
         "the writer": {"put": 1, "tag": 1},
         "the reader": {"get": 1},
@@ -63,13 +69,32 @@ def _roles() -> list[Policy]:
     return [each for pair in zip(at_once, late, strict=True) for each in pair]
 
 
+def looks_apart(changes: int, looks: int) -> Mapping[str, int]:
+    """Return the processes of calls if one process makes all changes, and another only looks.
+
+    A process that makes a change itself hears of it anyway; what a plane keeps for a process goes
+    stale in one that only looks.
+    """
+    return dict.fromkeys(CHANGES, changes) | dict.fromkeys(LOOKS, looks)
+
+
+def _looks_apart() -> list[Policy]:
+    policies = []
+    for changes, looks in ((1, 0), (0, 1), (1, 2)):
+        places = looks_apart(changes, looks)
+        who = f"all changes by {NAMES[changes]}, all looks by {NAMES[looks]}"
+        policies += [Policy(who, places), Policy(f"{who}, attached late", places, looks or changes)]
+    return policies
+
+
 #: Every policy; a check runs under one of them, which its id and the seed decide.
-POLICIES: Sequence[Policy] = [*_roles(), *[Policy("every call by a random process", None)] * 4]
+POLICIES: Sequence[Policy] = [
+    *_roles(),
+    *_looks_apart() * 2,
+    *[Policy("every call by a random process", None)] * 4,
+]
 #: The policy of checks that make many random calls, one at a time.
 RENEWING = Policy("calls by random processes, which may attach anew", None, calls_per_attach=50)
-#: Kinds of calls, as ``Policy.places`` names them.
-KINDS = ("register", "put", "tag", "get", "claim", "status", "clear")
-
 #: How often the processes of ``random_policy`` attach anew: like workers that stay, and that don't.
 CALLS_PER_ATTACH = (50, 50, 12)
 
@@ -87,12 +112,17 @@ def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
 def random_policy(rng: random.Random) -> Policy:
     """Return a policy like ``RENEWING``, or one with a random process for each kind of call.
 
-    What a process remembers of its own calls shows only if it makes the next call of that kind too.
+    What a process remembers of its own calls shows only if it makes the next call of that kind too;
+    what it misses of another's changes shows best if it only looks.
     """
     renewing = replace(RENEWING, calls_per_attach=rng.choice(CALLS_PER_ATTACH))
-    if rng.random() < 0.5:
+    layout = rng.choice(("every call", "each kind", "looks apart"))
+    if layout == "every call":
         return renewing
-    places = {kind: rng.randrange(1 + ATTACHED) for kind in KINDS}
+    if layout == "each kind":
+        places = {kind: rng.randrange(1 + ATTACHED) for kind in (*CHANGES, *LOOKS)}
+    else:
+        places = dict(looks_apart(*rng.sample(range(1 + ATTACHED), 2)))
     return replace(renewing, places=places, late=rng.choice((None, 1, 2)))
 
 
@@ -129,7 +159,8 @@ class PicklingClient:
 class ScatteringClient:
     """A client with the eight methods, whose calls are made in the processes that the policy picks.
 
-    ``clear_samples(None)`` clears what the calling process has put, so every process calls it.
+    ``clear_samples(None)`` clears what the calling process has put, so every process that has put
+    rows calls it.
 
     Args:
         clients: The owner's client and those of ``ATTACHED`` processes, recorded.
@@ -152,6 +183,7 @@ class ScatteringClient:
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._running: Counter[int] = Counter()  # calls by place
+        self._writers: set[int] = set()  # places that have put rows
         self._last = threading.local()  # client: of this thread's last call
         for method in CLIENT_METHODS:
             setattr(self, method, self._scattered(method))
@@ -183,8 +215,10 @@ class ScatteringClient:
     def _scattered(self, method: str) -> Callable[..., Any]:
         def scattered(*args: Any, **kwargs: Any) -> Any:
             if method == "clear_samples" and kwargs.get("sample_ids", args[:1] or "") is None:
-                return self._everywhere(method, args, kwargs)
+                return self._by_each_writer(method, args, kwargs)
             place = self._begin_call(kind_of(method, kwargs))
+            if method == "put_samples":
+                self._writers.add(place)
             self._last.client = self._clients[place]
             try:
                 return getattr(self._last.client, method)(*args, **kwargs)
@@ -193,10 +227,10 @@ class ScatteringClient:
 
         return scattered
 
-    def _everywhere(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for client in self._clients:
-            self._last.client = client
-            getattr(client, method)(*args, **kwargs)
+    def _by_each_writer(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for place in sorted(self._writers) or [0]:
+            self._last.client = self._clients[place]
+            getattr(self._last.client, method)(*args, **kwargs)
 
     def _begin_call(self, kind: str) -> int:
         """Return the number of the process for a call; attach it first if the policy says so."""

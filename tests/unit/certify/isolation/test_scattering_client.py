@@ -15,6 +15,7 @@ from rlconform.certify.isolation.scattering_client import (
     Policy,
     ScatteringClient,
     kind_of,
+    looks_apart,
     policy_of,
 )
 from rlconform.certify.recording.recorder import Recording
@@ -67,10 +68,21 @@ def test_a_late_process_attaches_again_before_its_first_call_only() -> None:
     assert attached == [1]
 
 
-def test_a_clear_of_everything_is_made_by_every_process() -> None:
-    client, recording, _ = scattering(Policy("apart", {"clear": 1}))
+def test_a_clear_of_everything_is_made_by_every_process_that_has_put_rows() -> None:
+    client, recording, _ = scattering(Policy("apart", {"clear": 1, "put": 1, "tag": 2}))
+    step(client)
+    made = len(recording.calls)
     client.clear_samples(sample_ids=None, partition_id="p")
-    assert [who for who, _ in makers(recording)] == list(NAMES)
+    assert [who for who, _ in makers(recording)[made:]] == ["actor1", "actor2"]
+
+
+def test_a_process_that_only_looks_makes_no_change() -> None:
+    client, recording, attached = scattering(Policy("apart", looks_apart(changes=1, looks=2)))
+    step(client)
+    looks = [method for who, method in makers(recording) if who == "actor2"]
+    assert looks == ["claim_meta", "get_data", "check_consumption_status"]
+    assert {who for who, _ in makers(recording)} == {"actor1", "actor2"}
+    assert attached == []
 
 
 def test_random_processes_repeat_with_the_seed_and_use_all() -> None:
