@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import is_rejected
+from rlconform.certify.assertions.expect import expect_equal, is_rejected
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.scenarios.partition import (
@@ -261,3 +261,24 @@ def test_a_meta_of_another_process_reads_no_row_that_followed(
         if n < 3 or n > FOLLOWERS - 10:  # a slow plane has no time for a read in each round
             expect_unreadable(partial(rank.get_data, meta), IDS[0], "x")
         part.clear([f"r{n}"])
+
+
+#: Processes that write to a row, such as rollout, rewards, references and a critic.
+WRITERS = 8
+
+
+@requirement("CLEAR-04", leans_on=("CLEAR-01",))
+def test_no_column_of_many_writers_comes_back_with_its_row(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    """Planes with room for the columns of some writers of a row must clear those of all."""
+    writers = [part, *map(part.via, actors(WRITERS - 1))]
+    fields = [f"by{n}" for n in range(len(writers))]
+    for writer, field in zip(writers, fields, strict=True):
+        writer.put_labeled(IDS, field)
+    writers[1].expect_labeled(IDS, *fields)
+    writers[2].clear(IDS)
+    writers[0].put_labeled(IDS, "x", version=1)
+    for field in fields:
+        expect_unreadable(partial(writers[3].get, IDS, field), IDS[0], field)
+    expect_equal(part.claim("train", [fields[-1]], 2).sample_ids, [], "rows with an old column")

@@ -21,6 +21,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.consumers import (
+    expect_timeout,
     expect_waiting,
     expect_woken,
     start_blocking_claim,
@@ -234,6 +235,33 @@ def test_a_late_client_reads_an_undeclared_field_of_a_client_that_left(
     late = part.via(new_actor())
     late.expect_labeled(IDS, "x", UNDECLARED)
     expect_ids(late.claim("train", ["x", UNDECLARED]), IDS, "rows with the field of the leaver")
+
+
+#: Elements of a row of 64 KiB, of which planes share the memory.
+LONG = 8192
+#: Seconds within which the memory of a process that has ended is freed.
+FREED_S = 2.0
+
+
+@requirement("LIFE-02", leans_on=("CLEAR-01", "CLAIM-09"))
+def test_rows_that_a_leaver_left_over_when_it_cleared_others_stay(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    """What a plane copies to make room when rows are cleared outlives the process that cleared."""
+    ids = [f"r{n}" for n in range(64)]
+    kept, rows = ids[::4], torch.arange(64 * LONG).reshape(64, LONG)
+    part.put(ids, x=rows)
+    (worker,) = plane.actors().start(1)
+    view = part.via(worker)
+    try:
+        view.expect_rows(ids[:2], x=list(rows[:2]))
+        view.clear([i for i in ids if i not in kept])
+        worker.close()
+    finally:
+        worker.end()
+    expect_timeout(part, len(ids), timeout_s=FREED_S)
+    part.expect_rows(kept, x=list(rows[::4]))
+    expect_ids(part.claim("train", batch_size=len(ids)), kept, "rows left")
 
 
 #: How often a worker attaches: more often than planes have slots for the clients of a run.

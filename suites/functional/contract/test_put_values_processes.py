@@ -14,6 +14,7 @@ import torch
 
 from rlconform.certify.assertions.expect import is_rejected
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.checksum_twins import CHECKSUMS, checksum_twins
 from rlconform.certify.scenarios.labeled_rows import jagged, labeled_rows, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import PAIRS, each_pair, looker_and_changer
@@ -183,6 +184,22 @@ def test_a_process_puts_again_what_another_replaced_since(
         for view in (second, first):
             due = {"x": rows[version], "y": list(flags[version]), "w": list(dense[version])}
             view.expect_rows(IDS, **due)
+
+
+@requirement("PUT-01", leans_on=("PUT-05", "PUT-13"))
+@pytest.mark.parametrize("checksum", CHECKSUMS)
+def test_values_of_equal_checksums_that_two_processes_put_are_kept_apart(
+    part: PartitionUnderTest, actors: Actors, checksum: str
+) -> None:
+    """A process can compare a value with its own ones; of another's it may know the checksum."""
+    writers = [part.via(actor) for actor in actors(2)]
+    values = checksum_twins(checksum, 80_000)
+    words = [value.view(torch.int64) for value in values]
+    for order in ([0, 1], [1, 0]):
+        for writer, row, n in zip(writers, IDS, order, strict=False):
+            writer.put([row], x=values[n].unsqueeze(0), y=jagged([words[n]]))
+        for view in (part, *writers):
+            view.expect_rows(IDS[:2], x=[values[n] for n in order], y=[words[n] for n in order])
 
 
 #: Who looks and who changes, how often, and whether rows are cleared between puts, which takes

@@ -13,6 +13,7 @@ import torch
 
 from rlconform.certify.assertions.expect import expect_lookup_error, expect_objects, leaning_on
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.checksum_twins import CHECKSUMS, checksum_twins
 from rlconform.certify.scenarios.labeled_rows import jagged, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.refusable_objects import (
@@ -217,6 +218,31 @@ def test_long_rows_that_differ_in_one_place_are_kept_apart(
     rows[1, place] += 1
     part.put(IDS[:2], x=rows)
     part.expect_rows(IDS[:2], x=list(rows))
+
+
+@requirement("PUT-01", leans_on=("PUT-05", "PUT-13"))
+@pytest.mark.parametrize("checksum", CHECKSUMS)
+def test_values_of_equal_checksums_are_kept_apart(part: PartitionUnderTest, checksum: str) -> None:
+    """Planes that store equal values once, or look for changes, may know them by a checksum."""
+    values = checksum_twins(checksum, 8_000)
+    words = [value.view(torch.int64) for value in values]
+    for order in ([0, 1], [1, 0]):
+        rows, lists = [values[n] for n in order], [words[n] for n in order]
+        part.put(IDS[:2], x=torch.stack(rows), y=jagged(lists))
+        part.expect_rows(IDS[:2], x=rows, y=lists)
+
+
+@requirement("PUT-28")
+@pytest.mark.parametrize("checksum", CHECKSUMS)
+def test_objects_with_bytes_of_equal_checksums_are_kept_apart(
+    part: PartitionUnderTest, checksum: str
+) -> None:
+    """Images and tool results travel as bytes in logs."""
+    logs = [[{"image": bytes(each.tolist())}] for each in checksum_twins(checksum, 8_000)]
+    for made in (logs, logs[::-1]):
+        if not put_other_types_or_leave_nothing(part, IDS[:2], log=object_array(made)):
+            return
+        expect_objects(part.get(IDS[:2], "log"), "log", made)
 
 
 @requirement("PUT-01")
