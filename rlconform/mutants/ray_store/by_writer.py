@@ -8,8 +8,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.columns.gather import compact
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.backends.ray_store.controller import Controller, Refusal
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.call import State
@@ -20,6 +22,47 @@ from rlconform.mutants.types import Ids
 _MANY = 64
 #: Characters of a text that is stored as a number, and how such a number begins.
 _LONG, _NUMBER = 24, "#text:"
+
+
+#: Writers whose columns the record of a row has room for.
+_ROOM = 6
+
+
+@controller_mutant(
+    "CLEAR-04", chance=False, evidence="to be readable", may_fail="CLEAR-01 GET-06 CLAIM-07"
+)
+class ColumnsOfLateWritersComeBack(Controller):
+    """Keeps the columns of a row's seventh and later writers apart, and forgets them in a clear.
+
+    The next row of this id has them again.
+    """
+
+    _writers = State(dict[tuple[str, str], list[str]])
+    _late = State(dict[tuple[str, str], ColumnBlock])
+    _forgotten = State(dict[tuple[str, str], ColumnBlock])
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, parcel, reference)
+        if isinstance(due, Refusal) or not parcel:
+            return due
+        for at, sample_id in enumerate(put.sample_ids):
+            row, names = (put.partition_id, sample_id), frozenset(parcel)
+            is_new, writers = row not in self._writers, self._writers.setdefault(row, [])
+            if put.writer not in writers:
+                writers.append(put.writer)
+            if writers.index(put.writer) >= _ROOM:
+                self._late.setdefault(row, {}).update(compact(parcel, {names: [at]})[names])
+            old = self._forgotten.pop(row, {}) if is_new else {}
+            if again := {name: column for name, column in old.items() if name not in names}:
+                await super().commit(replace(put, sample_ids=[sample_id], tags=None), again, [])
+        return due
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        for sample_id in sample_ids or ():
+            self._writers.pop((partition_id, sample_id), None)
+            if late := self._late.pop((partition_id, sample_id), None):
+                self._forgotten[partition_id, sample_id] = late
+        return await super().clear(partition_id, sample_ids, writer)
 
 
 @controller_mutant("CLEAR-01", chance=False, evidence="rows that were not", may_fail="CLEAR-02")

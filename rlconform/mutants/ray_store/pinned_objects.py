@@ -1,4 +1,4 @@
-"""Equal objects that are stored once, and freed although a row still has them."""
+"""What is freed although a row still has it: equal objects stored once, and copies of rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from rlconform.backends.ray_store.controller import Controller, Refusal
-from rlconform.contract import KVBatchMeta
+from rlconform.backends.columns.column_block import ColumnBlock, extents_of
+from rlconform.backends.index import CompactedBlock
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredBlock
+from rlconform.contract import KVBatchMeta, PlaneUnavailable
 from rlconform.mutants.call import State
-from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_rows
 
 #: Characters of an object, as JSON, from which on it is stored once.
 LARGE = 1000
+
+#: In place of the columns of a copy.
+_NOT_KEPT: ColumnBlock = {}
 
 #: Partition and id of a row that has an object.
 User = tuple[str, str]
@@ -78,3 +83,30 @@ class ReadObjectsNotCounted(ControllerClient):
         if digests := _digests(fields, sample_ids):
             self._connection.call("use", partition_id, digests, list(self._read))
         return receipt
+
+
+@controller_mutant("LIFE-02", chance=False, evidence="PlaneUnavailable", may_fail="CLAIM-09")
+class CompactedCopiesEndWithTheirProcess(Controller):
+    """Keeps large blocks of rows that a process has copied to make room only as long as it lives.
+
+    Blocks that were put are stored again if their object is lost.
+    """
+
+    async def move(
+        self, block: int, parts: list[tuple[list[int], list[Any]]], *blocks: ColumnBlock
+    ) -> list[int]:
+        copies = [
+            CompactedBlock(
+                rows,
+                extents_of(columns),
+                StoredBlock(_NOT_KEPT if reference else columns, *reference or [None]),
+            )
+            for (rows, reference), columns in zip(parts, blocks, strict=True)
+        ]
+        return self._index.move(block, copies)
+
+    async def rescue(self, block: int, lost: list[Any]) -> Any:
+        kept = self._index.payload(block)
+        if kept is not None and kept.columns is _NOT_KEPT:
+            return Refusal(PlaneUnavailable("the rows ended with the process that copied them"))
+        return await super().rescue(block, lost)

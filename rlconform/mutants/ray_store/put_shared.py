@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from typing import Any
 
 from tensordict import TensorDict
@@ -82,6 +83,30 @@ class LargeCopyWinsOverSmall(Controller):
             self._author[rows[-1].parts[-1][0]] = put.writer
             for place in large:
                 _point(*place)
+        return due
+
+
+@controller_mutant("PUT-01", evidence="row", chance=False, may_fail="GET-10 PUT-13 PUT-22")
+class ColumnsSharedByChecksum(Controller):
+    """Stores columns of two processes once if they have the same CRC-32."""
+
+    _known = State(dict[tuple[Any, ...], tuple[str, bytes, list[Any]]])
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, parcel, reference)
+        if isinstance(due, Refusal):
+            return due
+        rows = rows_in(self._index, put.partition_id, put.sample_ids)
+        for name, column in parcel.items():
+            content = column.values.tobytes()
+            key = (name, len(rows), str(column.dtype), len(content), zlib.crc32(content))
+            places = [_place(row, name) for row in rows]
+            mine = put.writer, hashlib.sha256(content).digest(), places
+            writer, digest, stored = self._known.setdefault(key, mine)
+            if writer != put.writer and digest != mine[1]:
+                for row, place in zip(rows, stored, strict=True):
+                    if place is not None:
+                        _point(row, name, *place)
         return due
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from typing import Any
 
 from rlconform.backends.process_id import process_id
@@ -16,7 +17,7 @@ from rlconform.mutants.ray_store.mutant import (
     ray_engine_mutant,
     ray_mutant,
 )
-from rlconform.mutants.ray_store.waiting_processes import WakesSome
+from rlconform.mutants.ray_store.waiting_processes import WakesSome, _ClaimsAsProcess
 from rlconform.mutants.types import Claimed, Names, Wait
 
 
@@ -54,6 +55,27 @@ class _SaysWhoCalls(RayStoreEngine):
             claim = process_id(), partition_id, task, names, rows, left
             claimed = self._connection.call_waiting("claim_of", left, *claim)
         return claimed
+
+
+class _WaitsInSlots(WakesSome):
+    _slots = State(dict[int, tuple[str, str]])  # the newest process and partition of a hash
+
+    async def claim_of(self, process: str, *claim: Any) -> Any:
+        partition_id, wait_s = claim[0], claim[-1]
+        if wait_s is not None:
+            self._slots[zlib.crc32(partition_id.encode())] = process, partition_id
+        return await self.claim(*claim)
+
+    def concern(self, partition_id: str, _task: str, _noted: Any) -> bool:
+        slot = self._slots.get(zlib.crc32(partition_id.encode()))
+        return slot is None or slot[1] == partition_id
+
+
+@ray_mutant("CLAIM-05", evidence="the blocked claim to come back within", may_fail="REG-04")
+class WaitersShareSlotOfHash(_ClaimsAsProcess):
+    """Wakes only the newest claim of those whose partitions have the same CRC-32."""
+
+    controller_class = _WaitsInSlots
 
 
 @ray_engine_mutant("CLAIM-05", evidence="the blocked claim to come back within", client=_InTurn)

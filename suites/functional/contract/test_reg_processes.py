@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
 
 from rlconform.certify.assertions.expect import expect_equal
@@ -65,26 +66,31 @@ def test_processes_keep_using_a_partition_that_is_registered_again(
 
 
 @requirement("REG-04")
+@pytest.mark.parametrize("others", [1, 40], ids=["one", "many"])
 def test_an_emptied_partition_is_never_one_that_was_registered_meanwhile(
-    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, others: int
 ) -> None:
-    """Planes that number partitions may give an empty one's number to the next one."""
-    train, val = new_partition(), new_partition(register=False)
+    """Planes that number partitions may give an empty one's number to the next, or a later one."""
+    train, vals = new_partition(), [new_partition(register=False) for _ in range(others)]
     worker, other = actors(2)
-    writer, elsewhere = train.via(worker), val.via(other)
+    writer = train.via(worker)
     for step in range(2):
         writer.put_labeled(IDS, version=step)
         expect_ids(train.claim("train"), IDS, f"rows that it put in step {step}")
         train.clear(IDS)
-        elsewhere.register()
+        for val in vals:
+            val.via(other).register()
         train.register()
         writer.put_labeled(["again"], version=step)
-        expect_equal(elsewhere.claim("train").sample_ids, [], "rows of the other partition")
+        for val in vals:
+            got = val.via(other).claim("train").sample_ids
+            expect_equal(got, [], "rows of a partition to which nobody has put any")
         expect_ids(train.claim("train"), ["again"], "rows of the partition that it named")
         train.expect_labeled(["again"], version=step)
-        elsewhere.put_labeled(["own"], version=step)
-        expect_ids(val.claim("train"), ["own"], "rows of the other partition")
-        val.clear(["own"])
+        for val in vals:
+            val.via(other).put_labeled(["own"], version=step)
+            expect_ids(val.claim("train"), ["own"], "rows of another partition")
+            val.clear(["own"])
         train.clear(["again"])
 
 
