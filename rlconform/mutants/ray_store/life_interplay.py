@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import torch
@@ -139,3 +140,28 @@ class RefusedReadPinsRows(SharesNotes):
         for sample_id in sample_ids:
             if who is not None or self._note("pin", partition_id, sample_id) == process_id():
                 self._write_note(who, "pin", partition_id, sample_id)
+
+
+@interplay_mutant("LIFE-02", evidence="rows claimed")
+class CloseFreesSegmentByCount(RayStoreClient):
+    """Drops its rows at its close if it has cleared as many as it put, whoever had put those."""
+
+    _left = State(Counter[str])  # rows by partition
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        self._left[partition_id] += len(receipt.sample_ids)
+        return receipt
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        self._left[partition_id] -= len(sample_ids or ())
+
+    def close(self) -> None:
+        for partition_id, left in [*self._left.items()]:
+            if left <= 0 and not self._owner:
+                super().clear_samples(None, partition_id)
+        self._left.clear()
+        super().close()
