@@ -8,6 +8,11 @@ import torch
 
 from rlconform.certify.assertions.expect import expect_column, expect_equal
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
+    expect_waiting,
+    expect_woken,
+    start_blocking_claim,
+)
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
@@ -115,3 +120,33 @@ def test_rows_of_a_large_step_stay_claimed_as_another_process_changes_a_dtype(
     expect_equal(len({*claimed}), len(claimed), "rows of all claims")
     rest = part.claim("train", batch_size=rows).sample_ids
     expect_equal(sorted([*claimed, *rest]), sorted(ids), "rows of all claims, in the end")
+
+
+#: Rows of a claim that planes make in several pages, and rows that come while two of them wait.
+HALF, FIRST = 512, 900
+
+
+@requirement("CLAIM-05", leans_on=("CLAIM-02",))
+def test_two_large_claims_that_wait_each_return_as_many_rows_as_they_asked_for(
+    new_partition: NewPartition, actors: Actors
+) -> None:
+    """Planes that make a large claim in pages may let another process take rows in between."""
+    consumers = actors(2)
+    ids = [f"r{n}" for n in range(2 * HALF)]
+    for step in range(3):
+        part = new_partition(num_samples=len(ids))
+        waiting = [
+            start_blocking_claim(part.via(each), HALF, 4 * part.timeouts.settle)
+            for each in consumers
+        ]
+        expect_waiting(waiting[0], part, f"{HALF} rows", "an answer with no row ready")
+        part.put(ids[:FIRST], x=torch.arange(FIRST))
+        for claim in waiting:
+            claim.returned_within(part.timeouts.quiet)
+        part.put(ids[FIRST:], x=torch.arange(FIRST, 2 * HALF))
+        metas = [expect_woken(claim, part.via(consumers[0]), part) for claim in waiting]
+        got = [len(meta.sample_ids) for meta in metas]
+        expect_equal(got, [HALF, HALF], f"rows of each claim in step {step}")
+        every = [each for meta in metas for each in meta.sample_ids]
+        expect_equal(sorted(every), sorted(ids), f"rows of both claims in step {step}")
+        part.clear(ids)
