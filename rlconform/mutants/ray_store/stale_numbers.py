@@ -50,14 +50,8 @@ class _NumbersPartitions(Controller):
         return name in self._used and not self._index.sample_ids(name)
 
 
-@ray_mutant("REG-04", evidence="rows of the", may_fail="CLEAR-01 LIFE-06 PUT-13")
-class PartitionNumberGivenAgain(ControllerClient):
-    """Puts to the partition that has the number which the process knows from its first put.
-
-    The number of an emptied partition is given to the next that is registered.
-    """
-
-    controller_class = _NumbersPartitions
+class _PutsByNumber(ControllerClient):
+    """A client that puts to the partition with the number that it knows from its first put."""
 
     _of_process: ClassVar[dict[str, dict[str, int]]] = {}  # numbers by name, for each plane
 
@@ -84,6 +78,36 @@ class PartitionNumberGivenAgain(ControllerClient):
         name = self._connection.call("name_of", self._numbers[partition_id])
         receipt = super().put_samples(sample_ids, name, *args, **kwargs)
         return replace(receipt, partition_id=partition_id)
+
+
+@ray_mutant("REG-04", evidence="rows of", may_fail="CLEAR-01 LIFE-06 PUT-13")
+class PartitionNumberGivenAgain(_PutsByNumber):
+    """Puts to the partition that has the number which the process knows from its first put.
+
+    The number of an emptied partition is given to the next that is registered.
+    """
+
+    controller_class = _NumbersPartitions
+
+
+#: Partitions that are registered before the number of an emptied one is given again.
+_LATER = 16
+
+
+class _GivesOldNumbersAgain(_NumbersPartitions):
+    def _emptied(self) -> int | None:
+        free = super()._emptied()
+        return free if free is not None and len(self._numbered) - free > _LATER else None
+
+
+@ray_mutant("REG-04", evidence="rows of", may_fail="CLEAR-01 LIFE-06 PUT-13")
+class PartitionNumberGivenAgainLater(_PutsByNumber):
+    """Puts to the partition that has the number which the process knows from its first put.
+
+    The number of an emptied partition is given to another once 16 were registered since.
+    """
+
+    controller_class = _GivesOldNumbersAgain
 
 
 class _LeavesLastChunks(RayStoreClient):

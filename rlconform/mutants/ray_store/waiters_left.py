@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 from rlconform.backends.process_id import process_id
-from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
 from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import (
@@ -178,3 +178,30 @@ class IdleWaiterLooksSeldom(Controller):
         waited = time.monotonic() - began
         if waited > IDLE_S:
             await asyncio.sleep(LOOK_S - waited % LOOK_S)
+
+
+#: Rows of a page of a claim, and seconds between two pages.
+_PAGE, _PAUSE_S = 128, 0.001
+
+
+@controller_mutant("CLAIM-05", chance=False, evidence="rows of each claim", may_fail="CLAIM-02")
+class WaitingClaimMadeInPages(Controller):
+    """Makes a large claim that has waited in pages, between which others take rows."""
+
+    @answers
+    async def claim(
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: float | None
+    ) -> Claimed | None:
+        if wait_s is None or rows <= _PAGE:
+            due: Claimed | None = await super().claim(partition_id, task, names, rows, wait_s)
+            return due
+        required, claimed = frozenset(names), []
+        partition = self._index.partition(partition_id)
+        partition.check_exact(rows)
+        if not partition.is_ready(task, required, rows):
+            await self._wait(partition_id, task, required, rows, time.monotonic() + wait_s)
+            return None
+        for start in range(0, rows, _PAGE):
+            claimed += partition.claim(task, required, min(_PAGE, rows - start))
+            await asyncio.sleep(_PAUSE_S)
+        return [row.sample_id for row in claimed], [row.tags for row in claimed]

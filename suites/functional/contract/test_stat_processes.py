@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.assertions.expect import expect_equal
+from rlconform.certify.assertions.expect import expect_equal, is_rejected
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     expect_waiting,
@@ -54,18 +54,25 @@ def test_a_process_that_has_asked_gets_the_newest_status(
 def test_a_process_that_has_asked_notices_a_task_that_another_adds(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
 ) -> None:
-    """Clients that keep the list of tasks must notice that the driver has one more."""
+    """Clients that keep the list of tasks must notice that the driver has one more.
+
+    A process may ask for a task before it is registered; a plane may refuse to answer then.
+    """
     looker, changer = looker_and_changer(part, actors, pair)
     for view in (looker, changer):
         expect_equal(view.consumed(), False, "status before anything was put")
-    tasks = [*TASKS, "added"]
+    is_rejected(lambda: looker.consumed("awaited"))
+    tasks = [*TASKS, "added", "awaited"]
     changer.register(tasks=tasks)
     changer.put_labeled(IDS)
     expect_equal(looker.consumed("train", "added"), False, "status with all rows unclaimed")
     for task in tasks:
         changer.claim(task)
     for view in (changer, looker):
-        expect_equal(view.consumed("added"), True, "status of the added task, with all claimed")
+        for task in tasks[-2:]:
+            expect_equal(
+                view.consumed(task), True, f"status of the task {task!r}, with all claimed"
+            )
         expect_equal(view.consumed(*tasks), True, "status of all tasks, with all claimed")
 
 
