@@ -278,3 +278,17 @@ def test_rows_of_a_client_that_left_become_ready_by_the_fields_of_another(
     worker.put_labeled(IDS, "y")
     meta = part.claim("train", ["x", "y"], len(IDS), blocking=True)
     expect_ids(meta, IDS, "rows of the client that left, with the field of another")
+
+
+@requirement("CLAIM-05", leans_on=("CLAIM-07",))
+@each_pair
+def test_a_claim_is_woken_by_the_fields_of_rows_that_had_only_tags(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that look at new rows only must look again at those that were announced by tags."""
+    waiter, changer = looker_and_changer(part, actors, pair)
+    part.put(IDS, tags=[{"weight_version": 7}] * 3)
+    waiting = start_blocking_claim(waiter, 3, timeout_s=4 * part.timeouts.settle)
+    expect_waiting(waiting, part, "three rows", "an answer with no row ready")
+    changer.put_labeled(IDS)
+    expect_ids(expect_woken(waiting, waiter, changer), IDS, "rows announced before the wait")
