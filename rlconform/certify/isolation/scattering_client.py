@@ -27,6 +27,7 @@ from rlconform.wire.serialization import dumps, loads
 
 #: Processes that make the calls: the owner's, and this many with attached clients.
 ATTACHED = 2
+#: How the names of policies call them.
 NAMES = ("the owner", "actor1", "actor2")
 
 
@@ -79,6 +80,7 @@ def looks_apart(changes: int, looks: int) -> Mapping[str, int]:
 
 
 def _looks_apart() -> list[Policy]:
+    """The looks or, if the owner looks, the changes are also made by a process that joins late."""
     policies = []
     for changes, looks in ((1, 0), (0, 1), (1, 2)):
         places = looks_apart(changes, looks)
@@ -95,6 +97,7 @@ POLICIES: Sequence[Policy] = [
 ]
 #: The policy of checks that make many random calls, one at a time.
 RENEWING = Policy("calls by random processes, which may attach anew", None, calls_per_attach=50)
+
 #: How often the processes of ``random_policy`` attach anew: like workers that stay, and that don't.
 CALLS_PER_ATTACH = (50, 50, 12)
 
@@ -110,10 +113,10 @@ def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
 
 
 def random_policy(rng: random.Random) -> Policy:
-    """Return a policy like ``RENEWING``, or one with a random process for each kind of call.
+    """Return ``RENEWING``, a random process for each kind of call, or one that only looks.
 
-    What a process remembers of its own calls shows only if it makes the next call of that kind too;
-    what it misses of another's changes shows best if it only looks.
+    Processes attach anew in each. What a process remembers of its own calls shows only if it makes
+    the next call of that kind too; what it misses of another's changes, if it only looks.
     """
     renewing = replace(RENEWING, calls_per_attach=rng.choice(CALLS_PER_ATTACH))
     layout = rng.choice(("every call", "each kind", "looks apart"))

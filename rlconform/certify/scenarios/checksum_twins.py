@@ -1,8 +1,8 @@
 """Pairs of unlike values with equal checksums, which a plane may take for one another.
 
 A plane that stores equal values once, or that asks whether a value has changed, may know values by
-a checksum of 32 or 64 bits. Two values of a run have the same one by chance about once in 100,000
-values of 32 bits; these have it always, whatever comes before or behind them in the message.
+a checksum of 32 or 64 bits. Of 100,000 values, about two have the same 32 bits by chance; these two
+have the same checksum always, whatever comes before or behind them in the message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plane forgets, or a process does not learn, behind a number of bytes or puts."""
+"""What a process does not learn of others behind a number of bytes or puts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import ColumnBlock
-from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import rows_in
-from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 #: Bytes that a client maps behind what was there when it put last.
@@ -106,40 +106,3 @@ class LateClientStartsFromSavedTags(ControllerClient):
             if saved is not None and meta.tags and meta.tags[place] == then:
                 meta.tags[place] = dict(saved)
         return meta
-
-
-#: Runs of puts by one process that a partition's ledger holds.
-EXTENTS = 1024
-
-
-@controller_mutant(
-    "LIFE-06", chance=False, evidence="not to be readable", may_fail="CLEAR-03 CLEAR-08"
-)
-class OldestExtentsForgotten(Controller):
-    """Keeps who has put which rows in runs, of which a partition forgets the oldest.
-
-    A clear of all own rows leaves those.
-    """
-
-    _extents = State(dict[str, list[tuple[str, set[str]]]])
-
-    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
-        due = await super().commit(put, parcel, reference)
-        if not isinstance(due, Refusal):
-            extents = self._extents.setdefault(put.partition_id, [])
-            if not extents or extents[-1][0] != put.writer:
-                extents.append((put.writer, set()))
-                del extents[:-EXTENTS]
-            extents[-1][1].update(put.sample_ids)
-        return due
-
-    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
-        if sample_ids is None and self._index.sample_ids(partition_id):
-            extents = self._extents.get(partition_id, [])
-            known = {each for who, ids in extents if who == writer for each in ids}
-            sample_ids = [
-                each
-                for each in self._index.partition(partition_id).rows_of(writer)
-                if each in known
-            ]
-        return await super().clear(partition_id, sample_ids, writer)

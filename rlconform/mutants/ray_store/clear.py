@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from rlconform.backends.columns.column_block import ColumnBlock
@@ -250,16 +250,13 @@ class RegistrationForgetsWriters(Controller):
         return await super().clear(partition_id, sample_ids, writer)
 
 
-#: Runs of neighbouring rows that the controller keeps for each writer.
-_RUNS = 64
-
-
-@controller_mutant("CLEAR-03", evidence="rows of the other process", chance=False)
-class OldestRunsOfWriterForgotten(Controller):
-    """Keeps the rows of a writer as 64 runs of neighbours; a clear of None leaves older runs.
+class _KeepsRuns(Controller):
+    """Keeps the rows of a writer as runs of neighbours; a clear of None leaves the oldest runs.
 
     Rows that another process puts in between begin a new run.
     """
+
+    kept: ClassVar[int]  # runs of a writer
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -281,8 +278,22 @@ class OldestRunsOfWriterForgotten(Controller):
 
     async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
         partition = self._index._partitions.get(partition_id)
-        runs = self._runs.get((partition_id, writer), [])[:-_RUNS]
+        runs = self._runs.get((partition_id, writer), [])[: -self.kept]
         if sample_ids is None and partition is not None and runs:
             rows = [partition._rows[i] for i in partition.rows_of(writer)]
             sample_ids = [row.sample_id for row in rows if not any(row.age in run for run in runs)]
         return await super().clear(partition_id, sample_ids, writer)
+
+
+@controller_mutant("CLEAR-03", evidence="rows of the other process", chance=False)
+class OldestRunsOfWriterForgotten(_KeepsRuns):
+    """Keeps 64 runs of neighbouring rows of a writer; a clear of None leaves older ones."""
+
+    kept = 64
+
+
+@controller_mutant("LIFE-06", evidence="not to be readable", chance=False, may_fail="CLEAR-03")
+class RunsBeyondAThousandForgotten(_KeepsRuns):
+    """Keeps 1,024 runs of neighbouring rows of a writer; a clear of None leaves older ones."""
+
+    kept = 1024

@@ -33,8 +33,8 @@ class _PutsInSteps(RayStoreClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
     def steps(self, fields: TensorDict) -> Iterator[list[str]]:
-        """Yield the names of the columns of each step."""
-        raise NotImplementedError
+        """Yield the names of the columns of each step: all in one, which is right."""
+        yield list(map(str, fields.keys()))
 
 
 def _bytes_of(fields: TensorDict, name: str) -> int:

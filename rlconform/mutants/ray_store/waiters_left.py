@@ -58,17 +58,16 @@ class _SaysWhoCalls(RayStoreEngine):
 
 
 class _WaitsInSlots(WakesSome):
-    _slots = State(dict[int, tuple[str, str]])  # the newest process and partition of a hash
+    _slots = State(dict[int, str])  # the partition of the newest claim of a hash
 
-    async def claim_of(self, process: str, *claim: Any) -> Any:
+    async def claim_of(self, _process: str, *claim: Any) -> Any:
         partition_id, wait_s = claim[0], claim[-1]
         if wait_s is not None:
-            self._slots[zlib.crc32(partition_id.encode())] = process, partition_id
+            self._slots[zlib.crc32(partition_id.encode())] = partition_id
         return await self.claim(*claim)
 
     def concern(self, partition_id: str, _task: str, _noted: Any) -> bool:
-        slot = self._slots.get(zlib.crc32(partition_id.encode()))
-        return slot is None or slot[1] == partition_id
+        return self._slots[zlib.crc32(partition_id.encode())] == partition_id
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within", may_fail="REG-04")

@@ -16,7 +16,7 @@ from rlconform.certify.scenarios.consumers import (
 )
 from rlconform.certify.scenarios.odd_ids import COLLISIONS
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
-from rlconform.contract import DataPlaneClient
+from rlconform.certify.scenarios.two_processes import Actors
 
 #: Hashes by which two names with the same beginning collide if their ends do.
 HASHES = ("crc32", "adler32", "java", "djb2")
@@ -27,9 +27,7 @@ IN_VAIN_S = 0.05
 @requirement("CLAIM-05", leans_on=("CLAIM-06", "REG-04"))
 @pytest.mark.parametrize("stays", [False, True], ids=["gives_up", "stays"])
 def test_claims_that_wait_in_partitions_of_equal_hashes_are_each_woken(
-    new_partition: Callable[..., PartitionUnderTest],
-    actors: Callable[[int], list[DataPlaneClient]],
-    stays: bool,
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, stays: bool
 ) -> None:
     """Planes that keep waiters by a hash of the partition may let one take another's place."""
     stem = new_partition(register=False).id

@@ -13,9 +13,8 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
+from rlconform.certify.scenarios.two_processes import Actors
 from rlconform.contract import DataPlaneClient
-
-Actors = Callable[[int], list[DataPlaneClient]]
 
 #: Sets of fields beside ``x``; each row has another one.
 SETS = [fields for size in range(10) for fields in combinations("abcdefghi", size)][:300]
