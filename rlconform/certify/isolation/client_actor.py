@@ -116,6 +116,13 @@ class ClientActor:
         """Wait for the workload to end and return its result, see ``WorkloadThread.finish``."""
         return self._workloads.pop(who).finish(call_s, all_s)
 
+    def make_steps(self, steps: range) -> None:
+        """Make these steps with the client, see ``earlier_steps``."""
+        from rlconform.certify.scenarios import earlier_steps  # noqa: PLC0415 - in the actor only
+
+        assert self._client is not None
+        earlier_steps.make_steps(self._client, steps)
+
     def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> RayArgument:
         """Call the client; return an ``Answer`` and the call's (start, end), monotonic seconds."""
         from rlconform.wire.serialization import RayArgument  # noqa: PLC0415 - preloaded

@@ -80,6 +80,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_false",
         help="write no scripts that repeat failures: nobody reads them",
     )
+    group.addoption(
+        "--rlconform-no-earlier-steps",
+        dest="rlconform_earlier_steps",
+        action="store_false",
+        help="begin scattered checks on a new plane: for trials of mutants, which run few checks",
+    )
     group.addoption("--rlconform-share", default="0/1", help="which share of the checks to run")
     group.addoption("--rlconform-only", default=None, help="file with the ids of the checks to run")
 

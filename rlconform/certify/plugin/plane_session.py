@@ -17,6 +17,7 @@ from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.recording.shorten import error_text
+from rlconform.certify.scenarios.earlier_rows import EarlierRows
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import ConfigError, DataPlaneClient, Level, Target, includes
@@ -62,6 +63,8 @@ class PlaneSession:
         self.hosts: Sequence[RayHost] = ()  # over which the processes of checks are spread
         self._owner: DataPlaneClient | None = None
         self._actors: ActorPool | None = None
+        self.earlier_rows = EarlierRows()
+        self.took_steps = False  # earlier steps, since the plane was opened
         self._ray: Any = None
         self._was_open = False
         self._was_healthy = False
@@ -116,6 +119,7 @@ class PlaneSession:
         """Close the plane, or raise a violation; the next ``owner()`` call opens a fresh plane."""
         actors, self._actors = self._actors, None
         owner, self._owner = self._owner, None
+        self.took_steps = False
         with self.starting.running():
             if actors is not None:
                 actors.close()

@@ -11,7 +11,7 @@ from ray.experimental import internal_kv
 from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal
-from rlconform.contract import KVBatchMeta
+from rlconform.contract import KVBatchMeta, UnknownTask
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
@@ -91,6 +91,27 @@ class StatusTrueUntilIdsChange(RayStoreClient):
     def clear_samples(self, *args: Any, **kwargs: Any) -> None:
         self._ids.clear()
         super().clear_samples(*args, **kwargs)
+
+
+@ray_mutant("STAT-02", evidence="status of the task 'awaited'")
+class UnknownTaskKeptByAsker(RayStoreClient):
+    """Remembers that tasks are not registered until the same process registers a partition."""
+
+    _unknown = State(set[tuple[str, ...]])
+
+    def register_partition(self, *args: Any, **kwargs: Any) -> None:
+        self._unknown.clear()
+        super().register_partition(*args, **kwargs)
+
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
+        key = partition_id, *task_names
+        if key in self._unknown:
+            return False
+        try:
+            return super().check_consumption_status(partition_id, task_names)
+        except UnknownTask:
+            self._unknown.add(key)
+            raise
 
 
 @ray_mutant("STAT-01", evidence="status after two processes claimed all rows")

@@ -107,6 +107,27 @@ class WaiterLooksAtNumberOfRows(_CountsRows):
     """Wakes a claim if the partition has another number of rows than when it began to wait."""
 
 
+class _PassesBareRows(WakesSome):
+    def note(self) -> Any:
+        return {
+            (name, row.sample_id)
+            for name in self._index._partitions
+            for row in rows_in(self._index, name, None)
+            if not row.fields
+        }
+
+    def concern(self, partition_id: str, task: str, noted: Any) -> bool:
+        return any(
+            row.fields and task not in row.claimed_by and (partition_id, row.sample_id) not in noted
+            for row in rows_in(self._index, partition_id, None)
+        )
+
+
+@controller_mutant("CLAIM-05", evidence="the blocked claim to come back within", chance=False)
+class WaiterPassesRowsWithOnlyTags(_PassesBareRows):
+    """Wakes a claim only if a row is ready that did not have only tags when it began to wait."""
+
+
 #: Seconds after which a waiting claim is parked.
 PARKED_S = 5.0
 

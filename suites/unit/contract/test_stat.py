@@ -118,7 +118,10 @@ def test_never_true_for_an_unknown_task(
 
 
 @requirement("STAT-04")
-def test_false_where_nothing_was_produced(part: PartitionUnderTest) -> None:
+def test_false_where_nothing_was_produced(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(earlier_rows=False)
     expect_status(part, False, "before the first row")
     part.put(IDS, [{"std": 0.0}] * 3)
     expect_status(part, False, "with tags and no row")
@@ -263,9 +266,10 @@ def test_many_rows_of_which_some_were_claimed_are_cleared_at_once(
 @requirement("STAT-03", leans_on=("REG-08",))
 @pytest.mark.parametrize("claimed", [0, 2], ids=["none_claimed", "some_claimed"])
 def test_a_task_that_is_registered_while_rows_live_has_claimed_none(
-    part: PartitionUnderTest, claimed: int
+    new_partition: Callable[..., PartitionUnderTest], claimed: int
 ) -> None:
     """Planes that count what a task has still to claim may begin with nothing."""
+    part = new_partition(earlier_rows=False)
     part.put_labeled(IDS)
     if claimed:
         part.claim("train", batch_size=claimed)
