@@ -191,6 +191,11 @@ class ScatteringClient:
         for method in CLIENT_METHODS:
             setattr(self, method, self._scattered(method))
 
+    @property
+    def clients(self) -> Sequence[RecordingClient]:
+        """The client of each process, by its number."""
+        return self._clients
+
     def follow(self, policy: Policy) -> None:
         """Let this policy pick the processes of the next calls."""
         self._policy, self._late = policy, policy.late

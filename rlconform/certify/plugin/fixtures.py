@@ -6,17 +6,15 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rlconform.certify.assertions.expect import ContractViolation, FewerExamples
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_runner import WorkloadHandle, WorkloadRunner
 from rlconform.certify.concurrency.workload_thread import WorkloadThread
-from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
 from rlconform.certify.isolation.scattering_client import (
     ATTACHED,
@@ -34,19 +32,13 @@ from rlconform.certify.plugin.check_result import (
     scattering_policy,
 )
 from rlconform.certify.plugin.plane_session import PlaneSession
+from rlconform.certify.plugin.used_plane import Beginning, take_steps
 from rlconform.certify.recording.recorder import TRANSPORT_S, Recording
 from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.recording.shorten import error_text
-from rlconform.certify.scenarios.earlier_steps import (
-    BUDGET_S,
-    STEPS,
-    Stepper,
-    make_steps,
-    take_earlier_steps,
-)
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import DataPlaneClient, Target
+from rlconform.contract import Target
 from rlconform.contract.target import LONGEST_SETTLE_S
 
 if TYPE_CHECKING:
@@ -141,40 +133,17 @@ def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recor
     )
 
 
-def take_steps(plane: PlaneSession, attached: Sequence[RemoteClient]) -> None:
-    """Let the processes make earlier steps, once on each plane that several checks use.
-
-    A failure ends the steps with a note of the report; the checks judge the plane.
-    """
-    if plane.took_steps or plane.target.isolation == "test":
-        return
-    plane.took_steps = True
-
-    def by(client: RemoteClient) -> Stepper:
-        return lambda steps: client.ask("earlier steps", BUDGET_S, ClientActor.make_steps, steps)
-
-    processes: list[Stepper] = [partial(make_steps, plane.owner()), *map(by, attached)]
-    steps = BackgroundCall(lambda: take_earlier_steps(processes), "earlier steps")
-    try:
-        with plane.starting.running():
-            made = steps.result(BUDGET_S + plane.target.timeouts.operation)
-    except Exception as error:  # noqa: BLE001 - a plane may raise anything
-        text = f"earlier steps ended by {error_text(error)}"
-    else:
-        text = f"time for {made} of {STEPS} earlier steps only" if made < STEPS else ""
-    if text:
-        warnings.warn(text, FewerExamples, stacklevel=1)
-
-
 @pytest.fixture
 def new_partition(
-    request: pytest.FixtureRequest, client: DataPlaneClient, plane: PlaneSession
+    request: pytest.FixtureRequest, client: Any, plane: PlaneSession
 ) -> Iterator[Callable[..., PartitionUnderTest]]:
     """Yield a function that creates partitions with fresh names; clear their rows at the end."""
     made: list[PartitionUnderTest] = []
     seed = int(request.config.getoption("--rlconform-seed"))
     scattered = is_scattered(request.node)
-    chosen = scattered and plane.earlier_rows.wanted(check_id(request.node), seed)
+    beginning = Beginning()
+    if scattered:
+        beginning = Beginning.of(check_id(request.node), seed, client, plane.earlier_rows)
 
     def make(
         register: bool = True, exact: str = "", earlier_rows: bool = True, **options: Any
@@ -185,11 +154,10 @@ def new_partition(
                 timeouts, operation=timeouts.operation + TRANSPORT_S, settle=LONGEST_SETTLE_S
             )
         part = PartitionUnderTest(client, exact or f"p-{uuid.uuid4().hex[:8]}", timeouts)
-        if register and chosen and earlier_rows and "grpo_group_size" not in options:
-            plane.earlier_rows.register(part, **options)
-        elif register:
-            part.register(**options)
         made.append(part)
+        if register:
+            chosen = beginning if earlier_rows else replace(beginning, rows=None)
+            chosen.register(part, options)
         return part
 
     yield make

@@ -23,7 +23,7 @@ ROWS = 2100
 #: Seconds that putting and claiming the rows may take, roughly.
 BUDGET_S = 0.25
 #: Rows of the first put, which measures how fast the plane is.
-FIRST = 50
+FIRST = 300
 #: A plane that does not manage so many rows in time gets none, after so many partitions.
 LEAST, TRIES = 500, 3
 #: The rows' field, which no check uses.

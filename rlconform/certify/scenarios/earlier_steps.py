@@ -22,7 +22,7 @@ STEPS = 2100
 #: Steps that one process makes before it is another's turn.
 AT_ONCE = 70
 #: Seconds after which the steps end on a slow plane.
-BUDGET_S = 4.0
+BUDGET_S = 6.0
 #: Names that the steps use in turn: more than 6 bits number.
 FIELDS = [f"field{n}" for n in range(70)]
 #: The partition in which the rows of all steps stay.

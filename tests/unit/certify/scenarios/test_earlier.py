@@ -1,4 +1,4 @@
-"""Rows and steps that a plane has behind it before a scattered check uses it."""
+"""What a plane has behind it before a scattered check uses it: rows, steps and looks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import partial
 import pytest
 
 from rlconform.backends.memory.client import MemoryClient
-from rlconform.certify.assertions.expect import FewerExamples
+from rlconform.certify.assertions.expect import ContractViolation, FewerExamples
 from rlconform.certify.scenarios import earlier_rows, earlier_steps
 from rlconform.certify.scenarios.earlier_rows import FIELD, FIRST, ROWS, TRIES, EarlierRows
+from rlconform.certify.scenarios.early_looks import has_early_looks, look_early
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
 
@@ -52,6 +53,29 @@ def test_half_of_the_checks_have_earlier_rows() -> None:
     chosen = [EarlierRows().wanted(f"check{n}", 0) for n in range(400)]
     assert 150 < sum(chosen) < 250
     assert chosen != [EarlierRows().wanted(f"check{n}", 1) for n in range(400)]
+
+
+def test_looks_find_nothing_and_leave_nothing(client: MemoryClient) -> None:
+    part = PartitionUnderTest(client, "p", Timeouts())
+    look_early([part, part])
+    part.register()
+    look_early([part, part])
+    part.put_labeled(["u0_g0"])
+    assert not part.consumed()
+    assert part.claim().sample_ids == ["u0_g0"]
+
+
+def test_early_looks_of_a_plane_that_answers_wrongly_are_failures(client: MemoryClient) -> None:
+    part = PartitionUnderTest(client, "p", Timeouts())
+    part.register()
+    part.put_labeled(["u0_g0"])
+    client.check_consumption_status = lambda **_call: None  # type: ignore[assignment]
+    with pytest.raises(ContractViolation):
+        look_early([part])
+
+
+def test_a_quarter_of_the_checks_have_early_looks() -> None:
+    assert 60 < sum(has_early_looks(f"check{n}", 0) for n in range(400)) < 140
 
 
 def test_processes_make_earlier_steps_in_turns(client: MemoryClient) -> None:
