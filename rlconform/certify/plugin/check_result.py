@@ -128,6 +128,14 @@ def turn_of(item: pytest.Item) -> int:
     return callspec.params.get("turn", 0) if callspec else 0
 
 
+def drop_records(item: pytest.Item) -> None:
+    """Drop what was recorded of a check that is over: pytest keeps every item to the end."""
+    keys: list[pytest.StashKey[Any]] = [RECORDING, HISTORY, RUNS]
+    for key in keys:
+        if key in item.stash:
+            del item.stash[key]
+
+
 def result_of(
     item: pytest.Item,
     mark: pytest.Mark,

@@ -33,6 +33,7 @@ from rlconform.certify.plugin.check_result import (
     CleanUpFailed,
     check_id,
     describe,
+    drop_records,
     ends_plane,
     result_of,
     turn_of,
@@ -180,6 +181,7 @@ class CertifyPlugin:
         started = time.monotonic()
         done = yield
         self._in_flight = ""
+        drop_records(item)
         if self._watchdog is not None:
             self._watchdog.watch(None)
         result = self._results.pop(item.nodeid, None)

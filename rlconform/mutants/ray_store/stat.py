@@ -11,7 +11,7 @@ from ray.experimental import internal_kv
 from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal
-from rlconform.contract import KVBatchMeta, UnknownTask
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
@@ -93,27 +93,6 @@ class StatusTrueUntilIdsChange(RayStoreClient):
         super().clear_samples(*args, **kwargs)
 
 
-@ray_mutant("STAT-02", evidence="status of the task 'awaited'")
-class UnknownTaskKeptByAsker(RayStoreClient):
-    """Remembers that tasks are not registered until the same process registers a partition."""
-
-    _unknown = State(set[tuple[str, ...]])
-
-    def register_partition(self, *args: Any, **kwargs: Any) -> None:
-        self._unknown.clear()
-        super().register_partition(*args, **kwargs)
-
-    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
-        key = partition_id, *task_names
-        if key in self._unknown:
-            return False
-        try:
-            return super().check_consumption_status(partition_id, task_names)
-        except UnknownTask:
-            self._unknown.add(key)
-            raise
-
-
 @ray_mutant("STAT-01", evidence="status after two processes claimed all rows")
 class StatusOfLastProcessOfRank(RayStoreClient):
     """Counts, for each rank, only the rows claimed by the process of that rank that claimed last.
@@ -146,6 +125,39 @@ class StatusOfLastProcessOfRank(RayStoreClient):
         return {i for key in keys for i in json.loads(internal_kv._internal_kv_get(key))}
 
 
+class _AsksAsProcess(ControllerClient):
+    """A client that sends its process with a question for the status, for ``all_claimed_for``."""
+
+    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
+        super().__init__(cfg, bootstrap)
+        call = self._connection.call
+
+        def call_as_process(method: str, *args: Any) -> Any:
+            if method == "all_claimed":
+                return call("all_claimed_for", process_id(), *args)
+            return call(method, *args)
+
+        self._connection.call = call_as_process
+
+
+class _KeepsUnknownTasks(Controller):
+    _unknown = State(set[tuple[str, str, str]])
+
+    async def all_claimed_for(self, process: str, partition_id: str, tasks: list[str]) -> Any:
+        partition = self._index._partitions.get(partition_id)
+        known = set() if partition is None else partition._tasks
+        asked = {(process, partition_id, task) for task in tasks}
+        self._unknown |= {key for key in asked if key[-1] not in known}
+        return await self.all_claimed(partition_id, tasks) if not asked & self._unknown else False
+
+
+@ray_mutant("STAT-02", evidence="status of the task 'awaited'", may_fail="STAT-01")
+class UnknownTaskKeptByAsker(_AsksAsProcess):
+    """Remembers for each process the tasks that were not registered when it asked for them."""
+
+    controller_class = _KeepsUnknownTasks
+
+
 class _Watermarks(Controller):
     async def all_claimed_for(self, process: str, partition_id: str, tasks: list[str]) -> Any:
         answer = await self.all_claimed(partition_id, tasks)
@@ -159,24 +171,13 @@ class _Watermarks(Controller):
 
 
 @ray_mutant("STAT-01", evidence="the status before the older row is ready", may_fail="STAT-02")
-class StatusByWatermarkOfWriter(ControllerClient):
+class StatusByWatermarkOfWriter(_AsksAsProcess):
     """Compares, for each other process, only the newest row that it has put, as offsets of a log.
 
     A row that waits for its last field is passed by younger ones of its process.
     """
 
     controller_class = _Watermarks
-
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        call = self._connection.call
-
-        def call_as_process(method: str, *args: Any) -> Any:
-            if method == "all_claimed":
-                return call("all_claimed_for", process_id(), *args)
-            return call(method, *args)
-
-        self._connection.call = call_as_process
 
 
 class _CountsRowsWithFields(Controller):

@@ -247,10 +247,7 @@ class _Leasing(Controller):
         self._leases.append((process, partition_id, task, rows_in(self._index, partition_id, ids)))
 
 
-@ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
-class ClaimLeasedByClock(ControllerClient):
-    """Takes claimed rows back from a process that has called nothing for 25 seconds."""
-
+class _RenewsByCalls(ControllerClient):
     controller_class = _Leasing
 
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
@@ -265,6 +262,24 @@ class ClaimLeasedByClock(ControllerClient):
             return answer
 
         self._connection.call_waiting = renewing
+
+
+@ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
+class ClaimLeasedByClock(_RenewsByCalls):
+    """Takes claimed rows back from a process that has called nothing for 25 seconds."""
+
+
+class _LeasesLastClaim(_Leasing):
+    async def renew(self, process: str) -> None:
+        self._leases[:] = [lease for lease in self._leases if lease[0] != process]
+        await super().renew(process)
+
+
+@ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
+class LastClaimLeasedByClock(_RenewsByCalls):
+    """Takes back the last claim of a process that has called nothing since, for 25 seconds."""
+
+    controller_class = _LeasesLastClaim
 
 
 @controller_mutant("CLAIM-08", evidence="not to be readable", chance=False, may_fail="CLEAR-03")

@@ -70,19 +70,22 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     """A trainer computes for minutes between its calls; a lease that ends gives its rows away.
 
     Its rows stay, and the tags of rows that are to come, and the rows of a process that has left;
-    a claim that waits all the time is woken. It still clears what it has put: another process that
-    puts rows takes over no rows of it.
+    a claim that waits all the time is woken. What a process had claimed that left is
+    claimed for one that comes later. It still clears what it has put: another process that puts
+    rows takes over no rows of it.
     """
     idle, other, waiter = (part.via(actor) for actor in actors(3))
     gone = part.via(new_actor())
     gone.put_labeled(["of_the_leaver"])
+    expect_ids(gone.claim("prev_lp"), ["of_the_leaver"], "rows that a process claims and leaves")
     gone.client.close()
     wide = torch.arange(3 * WIDE).reshape(3, WIDE)
     idle.put_labeled(IDS)
     idle.put(IDS, wide=wide)
     idle.put(["announced"], tags=[{"v": 7}])
     mine = [*IDS, "of_the_leaver"]
-    expect_ids(idle.claim("train"), mine, "rows of the process that does nothing for long")
+    claimed = idle.claim("train", batch_size=len(mine))  # its last call: no other one confirms it
+    expect_ids(claimed, mine, "rows of the process that does nothing for long")
     long_s = LEASED_S + part.timeouts.operation
     waiting = []
     for _ in range(WAITERS):
@@ -104,6 +107,9 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     with leaning_on("STAT-02"):
         for who in (idle, other, part):
             expect_equal(who.consumed("train"), True, "the status once all rows are claimed:")
+    late = part.via(new_actor())
+    theirs = late.claim("prev_lp", batch_size=len(mine) + len(new))
+    expect_ids(theirs, [*IDS, *new], "rows of the task whose only process had left long before")
     other.expect_labeled(mine)
     expect_column(other.get(IDS, "wide"), "wide", list(wide))
     with leaning_on("CLEAR-03"):

@@ -23,6 +23,8 @@ Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 #: Rows of a large step.
 MANY = 4096
+#: Elements of a row that a plane may lend to a reader.
+WIDE = 30_000
 
 
 @requirement("CLEAR-01")
@@ -80,6 +82,21 @@ def test_none_leaves_what_another_process_put(part: PartitionUnderTest, actors: 
     part.clear(None)
     part.expect_labeled(IDS[1:])
     expect_unreadable(lambda: part.get(IDS[:1], "x"), IDS[0], "x")
+
+
+@requirement("CLEAR-03")
+@each_pair
+def test_none_drops_large_rows_that_another_process_has_just_read(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that lend large rows to a reader must not leave them out of a clear."""
+    reader, writer = looker_and_changer(part, actors, pair)
+    rows = torch.arange(3 * WIDE).reshape(3, WIDE)
+    writer.put(IDS, wide=rows)
+    reader.expect_rows(IDS, wide=list(rows))
+    writer.clear(None)
+    for view in (writer, reader):
+        view.expect_absent(IDS, "wide")
 
 
 @requirement("CLEAR-01")

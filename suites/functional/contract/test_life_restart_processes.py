@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.partition import FIELDS, PartitionUnderTest, expect_ids
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 #: Elements of a row that makes a column large enough to be kept by those who read it.
@@ -19,16 +21,22 @@ def test_a_process_of_the_old_plane_attaches_to_the_new_one(
 ) -> None:
     """Planes that look up once in each process where the plane is go to the old one.
 
-    Those that keep what a process has read, by a number that begins anew, read the old rows.
+    Those that keep what a process has read, by a number that begins anew, read the old rows. Those
+    that keep the numbers of fields read one field as another, as the new plane has another order.
     """
 
     def on_a_new_plane(version: int) -> PartitionUnderTest:
         """Put the rows on a plane where nothing was put before, so that it counts as the other."""
         plane.renew()
         new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
-        new.register()
-        new.put_labeled(IDS, version=version)
-        new.put(IDS, wide=torch.full((len(IDS), WIDE), version))
+        fields = [*FIELDS, "wide"]
+        new.register(fields=fields[::-1] if version else fields)
+        puts = [
+            partial(new.put_labeled, IDS, version=version),
+            partial(new.put, IDS, wide=torch.full((len(IDS), WIDE), version)),
+        ]
+        for put in puts[::-1] if version else puts:
+            put()
         return new
 
     def expect_rows_of(view: PartitionUnderTest, version: int) -> None:

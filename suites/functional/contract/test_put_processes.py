@@ -27,7 +27,10 @@ from rlconform.certify.scenarios.partition import (
     expect_ids,
     expect_unreadable,
 )
-from rlconform.certify.scenarios.refusable_objects import put_or_leave_nothing
+from rlconform.certify.scenarios.refusable_objects import (
+    put_or_leave_nothing,
+    put_unless_refused,
+)
 from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient, Target
@@ -262,6 +265,35 @@ def test_the_puts_of_a_client_that_attached_again_are_new(
             part.expect_labeled(["b", "a"], "x", "y", version=version)
             worker.close()
             plane.actors().attach_again(worker)
+    finally:
+        worker.end()
+
+
+#: Elements of a row, and characters of a text, that planes keep apart from small ones.
+WIDE, LONG = 300_000, 90_000
+
+
+@requirement("GET-10", leans_on=("PUT-21",))
+def test_large_rows_of_a_client_that_attached_again_leave_its_earlier_ones(
+    plane: PlaneSession, part: PartitionUnderTest, target: Target
+) -> None:
+    """Planes that name large values by their process and a counter begin again at the first."""
+    (worker,) = plane.actors().start(1)
+    view, texts = part.via(worker), {}
+    wide = torch.arange(WIDE)
+    try:
+        for n in range(3):
+            view.put([f"wide{n}", f"ragged{n}"], x=stack_or_nest([wide + n, wide[n + 1 :]]))
+            log = [{"role": "user", "content": f"{n}" * LONG}]
+            if put_unless_refused(view, target, [f"log{n}"], log=object_array([log])):
+                texts[f"log{n}"] = log
+            worker.close()
+            plane.actors().attach_again(worker)
+        for reader in (part, view):
+            for n in range(3):
+                reader.expect_rows([f"wide{n}", f"ragged{n}"], x=[wide + n, wide[n + 1 :]])
+            if texts:
+                expect_objects(reader.get(list(texts), "log"), "log", list(texts.values()))
     finally:
         worker.end()
 

@@ -12,15 +12,16 @@ from functools import partial
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import is_rejected
+from rlconform.certify.assertions.expect import expect_objects, is_rejected
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.checksum_twins import CHECKSUMS, checksum_twins
 from rlconform.certify.scenarios.labeled_rows import jagged, labeled_rows, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.certify.scenarios.two_processes import PAIRS, each_pair, looker_and_changer
 from rlconform.certify.threads import run_concurrently
-from rlconform.contract import DataPlaneClient
-from rlconform.wire import stack_or_nest
+from rlconform.contract import DataPlaneClient, Target
+from rlconform.wire import object_array, stack_or_nest
 
 Actors = Callable[[int], list[DataPlaneClient]]
 
@@ -184,6 +185,25 @@ def test_a_process_puts_again_what_another_replaced_since(
         for view in (second, first):
             due = {"x": rows[version], "y": list(flags[version]), "w": list(dense[version])}
             view.expect_rows(IDS, **due)
+
+
+@requirement("GET-10", leans_on=("CLEAR-04", "PUT-21"))
+@each_pair
+def test_a_process_puts_again_what_another_cleared_since(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
+) -> None:
+    """A client that sends equal values once must notice that another cleared their last row."""
+    first, second = looker_and_changer(part, actors, pair)
+    wide, text = torch.arange(40_000), "a long text " * 6_000
+    for n in range(3):
+        row = [f"r{n}"]
+        first.put(row, x=wide.unsqueeze(0), y=jagged([wide[5:]]))
+        texts = put_unless_refused(first, target, row, log=object_array([text]))
+        for view in (second, first):
+            view.expect_rows(row, x=[wide], y=[wide[5:]])
+            if texts:
+                expect_objects(view.get(row, "log"), "log", [text])
+        second.clear(row)
 
 
 @requirement("PUT-01", leans_on=("PUT-05", "PUT-13"))

@@ -119,6 +119,25 @@ def test_a_process_that_has_asked_notices_fields_of_rows_that_had_only_tags(
         expect_equal(looker.consumed(*tasks), True, f"status with {n + 2} rows claimed")
 
 
+#: Claimed rows, more than planes count anew at each question.
+CLAIMED = 300
+
+
+@requirement("STAT-01")
+@each_pair
+def test_a_process_that_has_asked_notices_the_fields_of_a_row_before_many(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that keep the status of many rows until a newer row exists miss an older one."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put(["announced"], tags=[{"v": 1}])
+    changer.put_labeled([f"r{n}" for n in range(CLAIMED)])
+    looker.claim("train", batch_size=CLAIMED)
+    expect_equal(looker.consumed(), True, "status with all rows claimed that have fields")
+    changer.put_labeled(["announced"])
+    expect_equal(looker.consumed(), False, "status after the first row got its fields")
+
+
 #: Rows that are open below the newest claimed ones: more than a list of gaps holds.
 OPEN = 1100
 

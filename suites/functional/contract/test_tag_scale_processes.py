@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+from rlconform.certify.threads import run_concurrently
 
 #: Rows of each writer.
 ROWS = 160
@@ -54,6 +56,49 @@ def test_a_consumer_that_claims_by_turns_gets_tags_that_another_process_stamped_
         expect_equal(got, {i: due.pop(i) for i in got}, f"versions before stamp {version}")
         stamper.put(list(due), [{"version": version}] * len(due))
         due = dict.fromkeys(due, version)
+
+
+@requirement("TAG-06", leans_on=("TAG-01",))
+@each_pair
+def test_lengths_of_many_rows_that_another_process_stamped_since_are_the_newest(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that keep the lengths of a large claim for the next task report the old ones."""
+    consumer, stamper = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(48)]
+    stamper.put_labeled(ids)
+    for version, task in enumerate(("train", "prev_lp")):
+        due = {i: 100 * version + n for n, i in enumerate(ids)}
+        stamper.put(ids, [{"input_lengths": due[i]} for i in ids])
+        meta = consumer.claim(task, batch_size=len(ids))
+        got = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
+        expect_equal(got, due, f"lengths of the claim for {task!r}")
+
+
+#: Rows that two processes stamp at once, and how often they do.
+STAMPED, STAMPS = 100, 8
+
+
+@requirement("TAG-07")
+def test_two_processes_stamp_many_rows_again_and_again_at_once(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
+    """Planes that merge the tags of a large put before they lock the rows undo another's stamps.
+
+    Stamps of equal size leave no trace by which such a plane could notice.
+    """
+    tasks = [f"task{n}" for n in range(STAMPS)]
+    part, ids = new_partition(tasks=tasks), [f"r{n}" for n in range(STAMPED)]
+    part.put_labeled(ids, tags=[{"std": 0, "reward": 0}] * STAMPED)
+    views = dict(zip(("std", "reward"), map(part.via, actors(2)), strict=True))
+    for n in part.rounds(STAMPS, 1 / 12):
+        stamps = [partial(view.put, ids, [{key: n + 1}] * STAMPED) for key, view in views.items()]
+        run_concurrently(stamps, part.timeouts.check, "writer")
+        got = tags_by_id(part.claim(tasks[n], batch_size=STAMPED))
+        due = {"std": n + 1, "reward": n + 1}
+        lost = {i: got.get(i) for i in ids if got.get(i) != due}
+        first = next(iter(lost), "")
+        expect(not lost, f"the tags {due} on every row", f"{lost.get(first)} on {first!r}")
 
 
 @requirement("TAG-01", leans_on=("TAG-02", "GET-10"))
