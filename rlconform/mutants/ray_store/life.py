@@ -13,9 +13,10 @@ from tensordict import TensorDict
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.controller import Controller
 from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.contract import KVBatchMeta, PlaneUnavailable, UnknownSample
-from rlconform.mutants.call import MethodCall
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.ray_store.mutant import (
     ControllerClient,
     ray_call_mutant,
@@ -216,3 +217,37 @@ class BlocksKeptForNextPlane(RayStoreEngine):
                 kept = _READ.setdefault((plane, at.block), read)
                 selections[n] = replace(selection, columns=kept)
         return selections
+
+
+class _KnowsOrder(Controller):
+    _fields = State(dict[str, list[str]])
+
+    async def note_fields(self, partition_id: str, fields: list[str]) -> None:
+        self._fields.setdefault(partition_id, fields)
+
+    async def fields_of(self, partition_id: str) -> list[str]:
+        return self._fields.get(partition_id, [])
+
+
+@ray_mutant("LIFE-04", evidence="of 'x'")
+class FieldNumbersKeptForNextPlane(ControllerClient):
+    """Keeps the numbers of a partition's fields in the process, also for a plane that starts anew.
+
+    If that plane has the fields in another order, a process of the old one reads the wrong field.
+    """
+
+    controller_class = _KnowsOrder
+    _numbers: ClassVar[dict[str, list[str]]] = {}
+
+    def register_partition(self, partition_id: str, fields: list[str], *a: Any, **k: Any) -> None:
+        super().register_partition(partition_id, fields, *a, **k)
+        self._connection.call("note_fields", partition_id, list(fields))
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        now = self._connection.call("fields_of", partition_id)
+        kept = self._numbers.setdefault(partition_id, now)
+        others = {name: now[kept.index(name)] for name in select_fields if name in kept[: len(now)]}
+        stored = [others.get(name, name) for name in select_fields]
+        batch = super().get_samples(sample_ids, partition_id, stored)
+        columns = dict(zip(select_fields, map(batch.get, stored), strict=True))
+        return TensorDict(columns, batch_size=batch.batch_size)

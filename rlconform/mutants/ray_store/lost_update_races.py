@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
-from rlconform.mutants.memory.helpers import WriteBack, claims_of, fields_of, records, stamps_of
+from rlconform.mutants.memory.helpers import (
+    WriteBack,
+    claims_of,
+    fields_of,
+    records,
+    rows_in,
+    stamps_of,
+)
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.ray_store.race_helpers import second_message
 
@@ -49,3 +57,24 @@ class PutUndoesStampsOfProcesses(_WriteBackController):
     """Waits for its store during a put, and undoes changes of tags made meanwhile."""
 
     write_back = staticmethod(stamps_of)
+
+
+#: Rows of a put whose tags are merged in two steps.
+MANY = 64
+
+
+@controller_mutant("TAG-07", evidence="on every row", chance=False)
+class TagsOfLargePutMergedInTwoSteps(Controller):
+    """Reads the tags of the rows of a large put, waits, and writes them back with its own."""
+
+    async def commit(self, put: StoredPut, columns: Any, reference: list[Any]) -> Any:
+        if put.tags is None or len(put.sample_ids) < MANY:
+            return await super().commit(put, columns, reference)
+        known = {
+            row.sample_id: dict(row.tags)
+            for row in rows_in(self._index, put.partition_id, put.sample_ids)
+        }
+        await second_message()
+        own = zip(put.sample_ids, put.tags, strict=True)
+        merged = [{**known.get(sample_id, {}), **tags} for sample_id, tags in own]
+        return await super().commit(replace(put, tags=merged), columns, reference)

@@ -40,6 +40,25 @@ class TagsCompletedFromOwnCopy(RayStoreClient):
         _forget(self._own, sample_ids, partition_id)
 
 
+#: Rows of a claim whose lengths are kept.
+KEPT = 32
+
+
+@ray_mutant("TAG-06", evidence="lengths of the claim for")
+class LengthsOfLargeClaimKept(RayStoreClient):
+    """Keeps the lengths of rows that a large claim has returned, for the claims of other tasks."""
+
+    _lengths = State(dict[tuple[str, str], int])
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        if meta.sequence_lengths is None or meta.size < KEPT:
+            return meta
+        new = zip(meta.sample_ids, meta.sequence_lengths, strict=True)
+        kept = [self._lengths.setdefault((meta.partition_id, i), length) for i, length in new]
+        return replace(meta, sequence_lengths=kept)
+
+
 @ray_mutant(
     "TAG-03", evidence="and it again", may_fail="TAG-01 TAG-02 TAG-05 CLEAR-04 CLEAR-05 REG-03"
 )

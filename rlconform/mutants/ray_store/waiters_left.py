@@ -17,7 +17,7 @@ from rlconform.mutants.ray_store.mutant import (
     ray_engine_mutant,
     ray_mutant,
 )
-from rlconform.mutants.ray_store.waiting_processes import WakesSome, _ClaimsAsProcess
+from rlconform.mutants.ray_store.waiting_processes import ClaimsAsProcess, WakesSome
 from rlconform.mutants.types import Claimed, Names, Wait
 
 
@@ -71,7 +71,7 @@ class _WaitsInSlots(WakesSome):
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within", may_fail="REG-04")
-class WaitersShareSlotOfHash(_ClaimsAsProcess):
+class WaitersShareSlotOfHash(ClaimsAsProcess):
     """Wakes only the newest claim of those whose partitions have the same CRC-32."""
 
     controller_class = _WaitsInSlots

@@ -1,17 +1,18 @@
-"""Claims that wait in one process and are woken for another, and claims that end with the time."""
+"""Claims that wait in one process and are woken for another."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.controller import Controller, StoredPut
 from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.mutants.call import State
-from rlconform.mutants.memory.helpers import give_back, rows_in
+from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
 
 
@@ -70,7 +71,7 @@ class _NeedsByTask(WakesSome):
         return not newest[-1] or any(partition.is_ready(task, need, 1) for need in newest[-1])
 
 
-class _ClaimsAsProcess(ControllerClient):
+class ClaimsAsProcess(ControllerClient):
     """A client that sends its process with a waiting claim, which ``claim_of`` makes."""
 
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
@@ -86,7 +87,7 @@ class _ClaimsAsProcess(ControllerClient):
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class WaitersShareFieldsOfTask(_ClaimsAsProcess):
+class WaitersShareFieldsOfTask(ClaimsAsProcess):
     """Keeps for each task one entry of what its waiting claims need: that of the newest process."""
 
     controller_class = _NeedsByTask
@@ -105,6 +106,25 @@ class _CountsRows(WakesSome):
 )
 class WaiterLooksAtNumberOfRows(_CountsRows):
     """Wakes a claim if the partition has another number of rows than when it began to wait."""
+
+
+#: Rows of a claim that looks at each change.
+FEW = 8
+
+
+class _CountsRowsForMany(_CountsRows):
+    async def _wait(
+        self, partition_id: str, task: str, required: Any, rows: int, deadline: float
+    ) -> None:
+        wait = super()._wait if rows > FEW else partial(Controller._wait, self)
+        await wait(partition_id, task, required, rows, deadline)
+
+
+@controller_mutant(
+    "CLAIM-05", evidence="the blocked claim to come back within", chance=False, may_fail="CLAIM-07"
+)
+class LargeWaiterLooksAtNumberOfRows(_CountsRowsForMany):
+    """Wakes a claim for more than eight rows if the number of the partition's rows has changed."""
 
 
 class _PassesBareRows(WakesSome):
@@ -152,7 +172,7 @@ class _ParksWaiters(WakesSome):
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class ParkedClaimWokenByOwnPutsOnly(_ClaimsAsProcess):
+class ParkedClaimWokenByOwnPutsOnly(ClaimsAsProcess):
     """Wakes a claim that has waited for five seconds by puts of its own process only."""
 
     controller_class = _ParksWaiters
@@ -186,7 +206,7 @@ class _ServesOldestFirst(WakesSome):
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class OlderWaiterServedFirst(_ClaimsAsProcess):
+class OlderWaiterServedFirst(ClaimsAsProcess):
     """Lets a claim wait behind an older one of another process that requires other fields."""
 
     controller_class = _ServesOldestFirst
@@ -219,83 +239,6 @@ class LateJoinerWakesNobody(ControllerClient):
     def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
         self._connection.call("join", process_id())
-
-
-#: Seconds without a call after which a process loses what it has claimed.
-LEASE_S = 25.0
-
-#: A process, its partition, its task and the rows that it has claimed.
-Lease = tuple[str, str, str, list[Any]]
-
-
-class _Leasing(Controller):
-    _heard = State(dict[str, float])
-    _leases = State(list[Lease])
-
-    async def renew(self, process: str) -> None:
-        now = self._heard[process] = time.monotonic()
-        for lease in list(self._leases):
-            holder, partition_id, task, rows = lease
-            if now - self._heard[holder] > LEASE_S:
-                self._leases.remove(lease)
-                known = rows_in(self._index, partition_id, [row.sample_id for row in rows])
-                held = [row for row in known if row in rows and task in row.claimed_by]
-                give_back(self._index.partition(partition_id), held, task)
-                self._wake(partition_id)
-
-    async def lease(self, process: str, partition_id: str, task: str, ids: list[str]) -> None:
-        self._leases.append((process, partition_id, task, rows_in(self._index, partition_id, ids)))
-
-
-class _RenewsByCalls(ControllerClient):
-    controller_class = _Leasing
-
-    def __init__(self, cfg: Any, bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        call = self._connection.call_waiting
-
-        def renewing(method: str, wait_s: float, *args: Any) -> Any:
-            call("renew", 0.0, process_id())
-            answer = call(method, wait_s, *args)
-            if method == "claim" and answer and answer[0]:
-                call("lease", 0.0, process_id(), args[0], args[1], answer[0])
-            return answer
-
-        self._connection.call_waiting = renewing
-
-
-@ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
-class ClaimLeasedByClock(_RenewsByCalls):
-    """Takes claimed rows back from a process that has called nothing for 25 seconds."""
-
-
-class _LeasesLastClaim(_Leasing):
-    async def renew(self, process: str) -> None:
-        self._leases[:] = [lease for lease in self._leases if lease[0] != process]
-        await super().renew(process)
-
-
-@ray_mutant("CLAIM-08", evidence="rows claimed once more", may_fail="CLAIM-02 STAT-01 STAT-02")
-class LastClaimLeasedByClock(_RenewsByCalls):
-    """Takes back the last claim of a process that has called nothing since, for 25 seconds."""
-
-    controller_class = _LeasesLastClaim
-
-
-@controller_mutant("CLAIM-08", evidence="not to be readable", chance=False, may_fail="CLEAR-03")
-class RowsOfSilentWriterTakenOver(Controller):
-    """Gives the rows of a process that has put none for 25 seconds to the next that puts some."""
-
-    _wrote = State(dict[str, float])
-
-    async def commit(self, put: StoredPut, columns: Any, reference: list[Any]) -> Any:
-        due = await super().commit(put, columns, reference)
-        now = self._wrote[put.writer] = time.monotonic()
-        partition = self._index.partition(put.partition_id)
-        for row in rows_in(self._index, put.partition_id, None):
-            if now - self._wrote[row.writer] > LEASE_S:
-                partition._change_writer(row, put.writer)
-        return due
 
 
 class _WaitersByTask(WakesSome):
