@@ -273,7 +273,7 @@ def test_the_puts_of_a_client_that_attached_again_are_new(
 WIDE, LONG = 300_000, 90_000
 
 
-@requirement("GET-10", leans_on=("PUT-21",))
+@requirement("PUT-05", leans_on=("GET-10", "PUT-21"))
 def test_large_rows_of_a_client_that_attached_again_leave_its_earlier_ones(
     plane: PlaneSession, part: PartitionUnderTest, target: Target
 ) -> None:

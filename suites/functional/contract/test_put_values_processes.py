@@ -187,7 +187,7 @@ def test_a_process_puts_again_what_another_replaced_since(
             view.expect_rows(IDS, **due)
 
 
-@requirement("GET-10", leans_on=("CLEAR-04", "PUT-21"))
+@requirement("PUT-05", leans_on=("GET-10", "CLEAR-04", "PUT-21"))
 @each_pair
 def test_a_process_puts_again_what_another_cleared_since(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
