@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensorclass, tensorclass
 
+from rlconform.certify.reproduce.numbered import numbered
 from rlconform.certify.reproduce.tensor_source import NoSource, tensor_source
 from rlconform.contract import KVBatchMeta
 
@@ -108,6 +109,8 @@ def _container(value: Any) -> str:
         items = (f"{literal(key)}: {literal(held)}" for key, held in value.items())
         return f"{{{', '.join(items)}}}"
     if isinstance(value, list):
+        if source := numbered(value):
+            return source
         if _OWN_SOURCE.issuperset(map(type, value)):  # ids, above all
             return repr(value)
         return f"[{_items(value)}]"

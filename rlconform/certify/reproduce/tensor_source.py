@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rlconform.certify.reproduce.numbered import numbered
 from rlconform.wire.leaves import is_jagged, jagged_buffers
 
 #: Tensors of up to this many elements are written one by one, larger ones as compressed bytes.
@@ -18,6 +19,9 @@ MAX_LITERAL = 256
 MAX_CHARACTERS = 21_400
 #: Larger tensors (bytes) are not compressed: every call is recorded, and compressing takes time.
 MAX_BYTES = 1 << 16
+
+#: Types of tensors that may hold consecutive numbers.
+_COUNTING = frozenset({torch.int16, torch.int32, torch.int64})
 
 #: A labeled row, see ``scenarios.labeled_rows``: partition, id, field, version, padding.
 _LABEL = re.compile(rb"row:([^|]+)\|([^|]+)\|([^|]+)\|v(\d+)(\.*)")
@@ -131,6 +135,8 @@ def _dense(value: torch.Tensor) -> str:
 
 def _large(value: torch.Tensor) -> str:
     size, flat = tuple(value.shape), value.reshape(-1)
+    if value.dtype in _COUNTING and (counted := _counted(flat)):
+        return f"{counted}.reshape({size})"
     if value.numel() * value.element_size() > MAX_BYTES:
         raise NoSource(f"it holds a {value.dtype} tensor of shape {size}, too large to be written")
     raw = flat.view(torch.uint8).reshape(len(flat), -1)
@@ -142,6 +148,14 @@ def _large(value: torch.Tensor) -> str:
     if len(text) <= MAX_CHARACTERS:
         return f"unpacked({text!r}, {value.dtype}, {size})"
     raise NoSource(f"it holds a {value.dtype} tensor of shape {size}, too large to be written")
+
+
+def _counted(flat: torch.Tensor) -> str:
+    """Return source of consecutive numbers; "" for others."""
+    first, end = int(flat[0]), int(flat[0]) + len(flat)
+    if int(flat[-1]) != end - 1 or not bool((flat.diff() == 1).all()):
+        return ""
+    return f"torch.arange({first}, {end}, dtype={flat.dtype})"
 
 
 def unpacked(text: str, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
@@ -168,7 +182,8 @@ def _labeled(rows: list[torch.Tensor]) -> str:
         return ""
     part, _, field, version, width = labels[0]
     more = f", {version}, {width}" if width else f", {version}" if version else ""
-    return f"labeled_column({part!r}, {[label[1] for label in labels]!r}, {field!r}{more})"
+    ids = [label[1] for label in labels]
+    return f"labeled_column({part!r}, {numbered(ids) or repr(ids)}, {field!r}{more})"
 
 
 def _elements(value: torch.Tensor) -> str:

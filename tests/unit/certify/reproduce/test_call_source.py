@@ -123,10 +123,51 @@ def test_a_large_tensor_of_one_value_is_short() -> None:
     assert len(literal(value)) < 100
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"u0_g{n}" for n in range(7, 99)],
+        [f"{n}" for n in range(50)],
+        [f"step {n} 'of' \n" for n in range(95, 150)],
+        [{"step": n} for n in range(-20, 20)],
+    ],
+    ids=["ids", "numbers", "texts", "tags"],
+)
+def test_long_lists_of_consecutive_numbers_are_short(values: list[Any]) -> None:
+    assert remade(values) == values
+    assert len(literal(values)) < 80
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"r{n:03}" for n in range(60)],
+        [f"r{n}" for n in [*range(30), 99, *range(31, 60)]],
+        [f"r{n}" for n in range(59, -1, -1)],
+        ["one"] * 40,
+        [{"step": n} for n in [*range(30), 7, *range(31, 60)]],
+        [{"step": bool(n)} for n in range(2)] * 20,
+        [{"step": n, "more": n} for n in range(40)],
+        [{} for _ in range(40)],
+    ],
+    ids=["padded", "gap", "down", "words", "tag_gap", "bools", "two_tags", "no_tags"],
+)
+def test_other_long_lists_are_made_again(values: list[Any]) -> None:
+    assert remade(values) == values
+    assert list(map(type, values)) == list(map(type, remade(values)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int64])
+def test_a_large_tensor_of_consecutive_numbers_is_short(dtype: torch.dtype) -> None:
+    value = torch.arange(-500, 30_000, dtype=dtype).reshape(-1, 100)
+    assert row_difference(remade(value), value) is None
+    assert len(literal(value)) < 100
+
+
 def test_rows_that_say_whose_they_are_are_made_by_the_call_that_makes_them() -> None:
     ids = [f"r{n}" for n in range(48)]
     for column in (labeled_column("p", ids[:9], "x"), labeled_column("p", ids, "x", 3, width=40)):
-        assert literal(column).startswith("labeled_column('p', ['r0', ")
+        assert literal(column).startswith("labeled_column('p', ['r")
         expect_column(TensorDict({"x": remade(column)}, [len(column)]), "x", list(column))
     uneven = labeled_column("p", ids, "x")
     assert uneven.is_nested
