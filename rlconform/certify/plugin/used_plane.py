@@ -15,6 +15,7 @@ from typing import Any
 from rlconform.certify.assertions.expect import FewerExamples
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import RemoteClient
+from rlconform.certify.isolation.scattering_client import ScatteringClient
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.scenarios.earlier_rows import EarlierRows
@@ -28,7 +29,6 @@ from rlconform.certify.scenarios.earlier_steps import (
 from rlconform.certify.scenarios.early_looks import has_early_looks, look_early
 from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
-from rlconform.contract import DataPlaneClient
 
 
 def take_steps(plane: PlaneSession, attached: Sequence[RemoteClient]) -> None:
@@ -61,15 +61,15 @@ class Beginning:
     """What happens in a partition before a check uses it.
 
     Attributes:
-        lookers: The processes that look at the partition before and after its registration.
+        lookers: Clients that look at the partition before and after its registration, in turn.
         rows: What puts the earlier rows; None for a partition without.
     """
 
-    lookers: Sequence[DataPlaneClient] = ()
+    lookers: Sequence[Any] = ()
     rows: EarlierRows | None = None
 
     @classmethod
-    def of(cls, check: str, seed: int, client: Any, rows: EarlierRows) -> Beginning:
+    def of(cls, check: str, seed: int, client: ScatteringClient, rows: EarlierRows) -> Beginning:
         """Return the beginning of a scattered check, which its id and the seed decide."""
         return cls(
             client.clients if has_early_looks(check, seed) else (),

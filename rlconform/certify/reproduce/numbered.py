@@ -9,8 +9,9 @@ from typing import Any
 #: Items from which a list is written as a comprehension.
 LONG = 32
 
-#: An id with one number: text before it, its digits, and text behind it.
-_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
+#: Text, the last digits in it, and text behind them. The bound keeps the search in a text of
+#: thousands of digits short.
+_NUMBERED = re.compile(r"(.*?)(\d{1,18})(\D*)", re.DOTALL)
 
 
 def numbered(values: Sequence[Any]) -> str:
@@ -44,10 +45,11 @@ def _ids(ids: Sequence[str]) -> str:
 
 
 def _tags(tags: Sequence[dict[Any, Any]]) -> str:
-    ((key, first),) = tags[0].items() if len(tags[0]) == 1 else ((None, None),)
+    key, first = next(iter(tags[0].items()), (None, None))
     if type(key) is not str or type(first) is not int:
         return ""
-    for n, row in enumerate(tags, first):
-        if len(row) != 1 or type(row.get(key)) is not int or row[key] != n:
-            return ""
+    if any([*row] != [key] or type(row[key]) is not int for row in tags):
+        return ""
+    if [row[key] for row in tags] != list(range(first, first + len(tags))):
+        return ""
     return f"[{{{key!r}: n}} for n in range({first}, {first + len(tags)})]"

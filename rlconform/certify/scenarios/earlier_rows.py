@@ -69,4 +69,4 @@ def _put_and_claim(part: PartitionUnderTest, rows: range, tasks: Sequence[str]) 
     ids, column = [f"{FIELD}{n}" for n in rows], torch.tensor(rows).reshape(-1, 1)
     part.put(ids, [{"step": n} for n in rows], **{FIELD: column})
     for task in tasks:
-        part.claim(task, [FIELD])
+        part.claim_all(task, [FIELD], len(rows))  # a plane may return fewer at once

@@ -96,6 +96,7 @@ class _KeepsClaimsOfMembers(Controller):
     async def claim_of(self, process: str, *claim: Any) -> Any:
         answer = await self.claim(*claim)
         self._members.setdefault((claim[0], claim[1]), set()).add(process)
+        self._left.pop((claim[0], claim[1]), None)
         return answer
 
     async def leave(self, process: str) -> None:

@@ -247,46 +247,67 @@ def test_a_group_has_no_row_that_another_process_has_cleared(
     expect_ids(looker.claim("train", batch_size=size), [*most, last], "rows of a whole group")
 
 
+#: Rows that are ready, how often a steady consumer claims how many of them, and its rank. Some
+#: planes send rows ahead only while some hundred are ready.
+STEADY = {"no_rank": (60, 15, 2, None), "of_a_rank": (60, 15, 2, 0), "many": (300, 3, 8, None)}
+
+
 @requirement("CLAIM-04")
 @each_pair
-@pytest.mark.parametrize("dp_rank", [None, 0], ids=["no_rank", "of_a_rank"])
+@pytest.mark.parametrize(("rows", "claims", "size", "dp_rank"), STEADY.values(), ids=STEADY)
 def test_no_rows_are_set_aside_for_a_steady_consumer(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], dp_rank: int | None
+    part: PartitionUnderTest,
+    actors: Actors,
+    pair: tuple[int, int],
+    rows: int,
+    claims: int,
+    size: int,
+    dp_rank: int | None,
 ) -> None:
     """Planes that send rows ahead to a process that claims often keep them from others."""
     steady, other = looker_and_changer(part, actors, pair)
-    ids = [f"r{n}" for n in range(60)]
-    part.put_labeled(ids)
-    for _ in range(15):
-        meta = steady.claim("train", batch_size=2, dp_rank=dp_rank)
-        expect_equal(len(meta.sample_ids), 2, "rows of a claim")
-    meta = other.claim("train", batch_size=len(ids), dp_rank=dp_rank if dp_rank is None else 1)
-    expect_equal(len(meta.sample_ids), len(ids) // 2, "rows left for another process")
+    part.put_labeled([f"r{n}" for n in range(rows)])
+    for _ in range(claims):
+        meta = steady.claim("train", batch_size=size, dp_rank=dp_rank)
+        expect_equal(len(meta.sample_ids), size, "rows of a claim")
+    meta = other.claim("train", batch_size=rows, dp_rank=dp_rank if dp_rank is None else 1)
+    expect_equal(len(meta.sample_ids), rows - claims * size, "rows left for another process")
 
 
-#: How a claim waits: with or without the number of its rank, for rows or for groups of two.
-WAITS = {"no_rank": (None, None), "of_a_rank": (1, None), "for_groups": (None, 2)}
+#: Rows that are ready, and how a claim for two more waits: with or without the number of its rank,
+#: for rows or for groups of two. Some planes set rows aside by pages of some hundred.
+WAITS = {
+    "no_rank": (4, None, None),
+    "of_a_rank": (4, 1, None),
+    "for_groups": (4, None, 2),
+    "many": (300, None, None),
+}
 
 
 @requirement("CLAIM-04")
 @each_pair
-@pytest.mark.parametrize(("dp_rank", "group_size"), WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize(("rows", "dp_rank", "group_size"), WAITS.values(), ids=WAITS)
 def test_a_claim_that_waits_holds_no_ready_rows_back(
     new_partition: Callable[..., PartitionUnderTest],
     actors: Actors,
     pair: tuple[int, int],
+    rows: int,
     dp_rank: int | None,
     group_size: int | None,
 ) -> None:
     """Planes that set rows aside for a claim which waits for more keep them from others."""
     part = new_partition(grpo_group_size=group_size)
     waiter, other = looker_and_changer(part, actors, pair)
-    ready = [f"u{n // 2}_g{n % 2}" for n in range(4)]
+    ready, new = (
+        [f"{uid}{n // 2}_g{n % 2}" for n in range(count)]
+        for uid, count in (("u", rows), ("v", rows + 2))
+    )
     part.put_labeled(ready)
     timeout_s = 2 * part.timeouts.settle
-    waiting = start_blocking_claim(waiter, len(ready) + 2, timeout_s, dp_rank)
-    expect_waiting(waiting, part, "six rows", "an answer with four rows ready")
-    expect_ids(other.claim("train", batch_size=4), ready, "rows ready while another waits for six")
-    part.put_labeled([f"v{n // 2}_g{n % 2}" for n in range(len(ready) + 2)])
+    waiting = start_blocking_claim(waiter, rows + 2, timeout_s, dp_rank)
+    expect_waiting(waiting, part, f"{rows + 2} rows", f"an answer with {rows} rows ready")
+    claimed = other.claim("train", batch_size=rows)
+    expect_ids(claimed, ready, "rows ready while another waits for more")
+    part.put_labeled(new)
     woken = expect_woken(waiting, waiter, part)
-    expect_equal(len(woken.sample_ids), len(ready) + 2, "rows of the claim that waited")
+    expect_equal(len(woken.sample_ids), rows + 2, "rows of the claim that waited")

@@ -150,38 +150,3 @@ def test_two_large_claims_that_wait_each_return_as_many_rows_as_they_asked_for(
         every = [each for meta in metas for each in meta.sample_ids]
         expect_equal(sorted(every), sorted(ids), f"rows of both claims in step {step}")
         part.clear(ids)
-
-
-#: Rows of a step of which a plane may set aside some hundred at a time.
-READY = 300
-
-
-@requirement("CLAIM-04")
-@each_pair
-def test_no_rows_of_a_large_step_are_set_aside_for_a_steady_consumer(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
-) -> None:
-    """Planes that send the next batch ahead while many rows are ready keep it from others."""
-    steady, other = looker_and_changer(part, actors, pair)
-    part.put_labeled([f"r{n}" for n in range(READY)])
-    for _ in range(3):
-        expect_equal(len(steady.claim("train", batch_size=8).sample_ids), 8, "rows of a claim")
-    left = other.claim("train", batch_size=READY).sample_ids
-    expect_equal(len(left), READY - 3 * 8, "rows left for another process")
-
-
-@requirement("CLAIM-04")
-@each_pair
-def test_a_large_claim_that_waits_holds_no_ready_rows_back(
-    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
-) -> None:
-    """Planes that collect pages of rows for a claim that waits keep them from others."""
-    waiter, other = looker_and_changer(part, actors, pair)
-    part.put_labeled([f"r{n}" for n in range(READY)])
-    waiting = start_blocking_claim(waiter, READY + 1, 2 * part.timeouts.settle)
-    expect_waiting(waiting, part, f"{READY + 1} rows", f"an answer with {READY} rows ready")
-    ready = other.claim("train", batch_size=READY).sample_ids
-    expect_equal(len(ready), READY, "rows ready while another process waits for more")
-    part.put_labeled([f"new{n}" for n in range(READY + 1)])
-    woken = expect_woken(waiting, waiter, part)
-    expect_equal(len(woken.sample_ids), READY + 1, "rows of the claim that waited")

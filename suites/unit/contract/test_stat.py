@@ -121,7 +121,7 @@ def test_never_true_for_an_unknown_task(
 def test_false_where_nothing_was_produced(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
-    part = new_partition(earlier_rows=False)
+    part = new_partition(earlier_rows=False)  # with them the status is True
     expect_status(part, False, "before the first row")
     part.put(IDS, [{"std": 0.0}] * 3)
     expect_status(part, False, "with tags and no row")
@@ -269,7 +269,7 @@ def test_a_task_that_is_registered_while_rows_live_has_claimed_none(
     new_partition: Callable[..., PartitionUnderTest], claimed: int
 ) -> None:
     """Planes that count what a task has still to claim may begin with nothing."""
-    part = new_partition(earlier_rows=False)
+    part = new_partition(earlier_rows=False)  # a new task would have to claim them too
     part.put_labeled(IDS)
     if claimed:
         part.claim("train", batch_size=claimed)
