@@ -12,11 +12,11 @@ _TOGETHER = {
     "/test_par.py": 2,
     "/test_par_processes.py": 2,
     "/functional/interplay/": 10,
-    "/interplay/": 3,
-    "/test_long_runs.py": 30,
+    "/interplay/": 4,
+    "/test_long_runs.py": 48,
 }
 #: Files of a few checks that take long, of which one takes longest: they are dealt out as one.
-_LONG = {"/test_claim_long_waits.py": 40}
+_LONG = {"/test_claim_long_waits.py": 50}
 
 
 @dataclass(frozen=True)

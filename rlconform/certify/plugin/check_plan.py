@@ -27,6 +27,7 @@ class CheckPlan:
         self._pipe, self._session, self._option = pipe, session, config.getoption
         only = config.getoption("--rlconform-only")
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
+        self._share = Share.parse(self._option("--rlconform-share"))
         asked: str = config.getoption("--rlconform-requirements")
         self._requirements = set(filter(None, asked.split(",")))
         self._plan: list[PlannedCheck] = []
@@ -51,7 +52,7 @@ class CheckPlan:
         if dropped:
             config.hook.pytest_deselected(items=dropped)
         first = json.loads(self._option("--rlconform-first"))
-        items[:] = ordered(kept, self._option("rlconform_telling_first"), first)
+        items[:] = ordered(kept, self._option("rlconform_telling_first"), first, self._share)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report the plan, including the checks that ``-k`` deselected."""
@@ -61,9 +62,8 @@ class CheckPlan:
             for one in self._plan
         ]
         self._pipe.send(events.ChecksCollected(plan))
-        share = Share.parse(self._option("--rlconform-share"))
-        if share.count > 1:
-            mine = share.of([check.id for check in plan if not check.left_out])
+        if self._share.count > 1:
+            mine = self._share.of([check.id for check in plan if not check.left_out])
             session.items[:] = [item for item in session.items if check_id(item) in mine]
         if not selected & {check.id for check in plan}:
             return

@@ -6,9 +6,11 @@ Each check has a partition of its own and leans on no other, so any order gives 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
 
 import pytest
 
+from rlconform.certify.isolation.shares import Share
 from rlconform.certify.plugin.check_result import check_id, ends_plane, is_scattered, turn_of
 
 #: Files whose checks share what one of them made; the others of the file should follow at once.
@@ -16,14 +18,19 @@ _SHARING = ("test_par.py", "test_par_processes.py")
 
 
 def ordered(
-    items: Sequence[pytest.Item], telling_first: bool, first: Collection[str] = ()
+    items: Sequence[pytest.Item],
+    telling_first: bool,
+    first: Collection[str] = (),
+    share: Share = Share(),  # noqa: B008 - frozen
 ) -> list[pytest.Item]:
     """Return the checks by one process, then those by several, then those that close the plane.
 
     Those whose ids are in ``first`` come before all others.
 
     With ``telling_first``, each group begins with one short check of each requirement, in the
-    contract's order; it ends with the long ones: generated examples, races, many processes.
+    contract's order; it ends with the long ones: generated examples, races, many processes. Each
+    ``share`` of several begins what lies between at another file: checks that wait lie together,
+    and with all shares at them the machine would do nothing.
     """
     tried: set[tuple[str, bool]] = set()
 
@@ -41,7 +48,20 @@ def ordered(
         return *before, False, again
 
     places = [place(item) for item in items]
-    return [items[n] for n in sorted(range(len(items)), key=places.__getitem__)]
+    numbers = sorted(range(len(items)), key=places.__getitem__)
+    made: list[pytest.Item] = []
+    for (*_, long, again), group in groupby(numbers, key=places.__getitem__):
+        between = [items[n] for n in group]
+        made += _rotated(between, share) if again and not long else between
+    return made
+
+
+def _rotated(items: Sequence[pytest.Item], share: Share) -> list[pytest.Item]:
+    """Return the items from the file on at which this share begins, then those before it."""
+    start = len(items) * share.number // share.count
+    while 0 < start < len(items) and items[start].path == items[start - 1].path:
+        start += 1
+    return [*items[start:], *items[:start]]
 
 
 def _takes_long(item: pytest.Item, mark: pytest.Mark) -> bool:

@@ -26,7 +26,7 @@ def test_checks_of_the_same_file_are_dealt_out_in_turn() -> None:
 
 
 def test_a_share_whose_checks_take_long_gets_fewer_of_each_file() -> None:
-    many = [f"unit/contract/test_get.py::test_{n}" for n in range(90)]
+    many = [f"unit/contract/test_get.py::test_{n}" for n in range(200)]
     with_runs, other = (Share(number, 2).of([*many, *RUNS]) for number in range(2))
     assert set(RUNS) <= with_runs
     assert 0 < len(with_runs) < len(other)

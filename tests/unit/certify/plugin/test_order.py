@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlconform._resources import resource_dir
+from rlconform.certify.isolation.shares import Share
 from rlconform.certify.plugin.order import ordered
 
 SUITES = resource_dir("suites")
@@ -70,3 +72,14 @@ def test_chosen_checks_come_before_all_others() -> None:
     order = [one.nodeid for one in ordered(ITEMS, True, chosen)]
     assert order[:2] == chosen
     assert order[2:] == [one.nodeid for one in ordered(ITEMS, True) if one.nodeid not in chosen]
+
+
+def test_each_share_begins_what_lies_between_at_another_file() -> None:
+    files = ["test_claim.py", "test_get.py", "test_put.py", "test_tag.py"]
+    many = [item(f"unit/contract/{file}::{n}", "CLAIM-01") for file in files for n in range(5)]
+    orders = [ordered(many, True, share=Share(number, 3)) for number in range(3)]
+    for order in orders:
+        assert order[0] is many[0], "the short check of the requirement comes first"
+        assert sorted(one.nodeid for one in order) == [one.nodeid for one in many]
+        assert sum(a.path != b.path for a, b in pairwise(order[1:])) == len(files) - 1
+    assert len({order[1].path for order in orders}) == 3
