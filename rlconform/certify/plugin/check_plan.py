@@ -12,6 +12,7 @@ import pytest
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.events import EventPipe
 from rlconform.certify.isolation.shares import Share
+from rlconform.certify.plugin.blocks import drawn_cases
 from rlconform.certify.plugin.check_result import check_id, planned_check
 from rlconform.certify.plugin.order import ordered
 from rlconform.certify.plugin.plane_session import PlaneSession
@@ -39,7 +40,7 @@ class CheckPlan:
         """Plan and order the checks; deselect those that this level and target leave out."""
         kept: list[pytest.Item] = []
         dropped: list[pytest.Item] = []
-        for item in items:
+        for item in drawn_cases(items):
             mark = item.get_closest_marker("requirement")
             check = None
             if mark and (not self._requirements or mark.args[0] in self._requirements):

@@ -21,6 +21,7 @@ from rlconform.certify.isolation.scattering_client import (
     PicklingClient,
     ScatteringClient,
 )
+from rlconform.certify.plugin.blocks import in_blocks, is_in_blocks
 from rlconform.certify.plugin.check_result import (
     HISTORY,
     RECORDING,
@@ -109,7 +110,8 @@ def target(plane: PlaneSession) -> Target:
 @pytest.fixture
 def recording(request: pytest.FixtureRequest) -> Recording:
     """Return the recording of this check's client calls."""
-    recording: Recording = _checks(request).new_recording()
+    in_detail = not is_in_blocks(request.node)  # the check's usual run has the details
+    recording: Recording = _checks(request).new_recording(in_detail)
     request.node.stash[RECORDING] = recording
     return recording
 
@@ -118,7 +120,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recording) -> Any:
     """Return the owner's client; in a scattered run, one whose calls several processes make."""
     if not is_scattered(request.node):
-        return plane.recorded(recording)
+        return in_blocks(request.node, plane, plane.recorded(recording))
     seed = int(request.config.getoption("--rlconform-seed"))
     pool = plane.actors()
     attached = pool.take(ATTACHED)
@@ -165,7 +167,8 @@ def new_partition(
     for part in made:
         part.note_ids(i for event in history if event.op == "put" for i in event.ids)
     for part in () if ends_plane(request.node) else made:
-        clean_up(part.via(plane.owner()))  # not recorded: the check is over
+        owner = in_blocks(request.node, plane, plane.owner())
+        clean_up(part.via(owner))  # not recorded: the check is over
 
 
 def clean_up(part: PartitionUnderTest) -> None:
@@ -187,15 +190,22 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 
 
 @pytest.fixture
-def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[RecordingClient]]:
+def actors(
+    request: pytest.FixtureRequest, plane: PlaneSession, recording: Recording
+) -> Callable[[int], list[Any]]:
     """Return ``actors(n)``, which returns n clients, each attached in a process of the pool."""
-    return lambda count: [_recorded(client, recording) for client in plane.actors().take(count)]
+    return lambda count: [
+        in_blocks(request.node, plane, _recorded(client, recording))
+        for client in plane.actors().take(count)
+    ]
 
 
 @pytest.fixture
-def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
+def new_actor(
+    request: pytest.FixtureRequest, plane: PlaneSession, recording: Recording
+) -> Callable[[], Any]:
     """Return ``new_actor()``, which returns a client that attaches in a new process."""
-    return lambda: _recorded(plane.actors().start(1)[0], recording)
+    return lambda: in_blocks(request.node, plane, _recorded(plane.actors().start(1)[0], recording))
 
 
 def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:

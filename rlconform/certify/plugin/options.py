@@ -9,6 +9,7 @@ import inspect
 
 import pytest
 
+from rlconform.certify.plugin.blocks import can_have_blocks
 from rlconform.certify.plugin.check_result import level_of
 
 
@@ -101,6 +102,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if _can_scatter(metafunc):
         metafunc.fixturenames.append("scattered")
         metafunc.parametrize("scattered", [False, True], ids=[pytest.HIDDEN_PARAM, "scattered"])
+    if can_have_blocks(metafunc):
+        metafunc.fixturenames.append("in_blocks")
+        metafunc.parametrize("in_blocks", [False, True], ids=[pytest.HIDDEN_PARAM, "in_blocks"])
     turns = metafunc.config.getoption("--rlconform-turns")
     if turns > 1:
         metafunc.fixturenames.append("turn")

@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and the plugin with its event pipe."""
     config.addinivalue_line("markers", "requirement(id): the requirement that a check checks")
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    config.addinivalue_line("markers", "large: puts much, so its rows are never blocks of rows")
     fd = config.getoption("--rlconform-events-fd")
     checks = CertifyPlugin(config, EventPipe(fd))
     config.pluginmanager.register(checks, "rlconform-checks")
@@ -208,13 +209,17 @@ class CertifyPlugin:
         before, self._starting_seconds = self._starting_seconds, self.session.starting.seconds
         return self._starting_seconds - before
 
-    def new_recording(self) -> Recording:
-        """Return a recording whose calls go to the calls file, and which the watchdog watches."""
+    def new_recording(self, in_detail: bool = True) -> Recording:
+        """Return a recording whose calls go to the calls file, and which the watchdog watches.
+
+        Without detail it writes no script and looks for no changes: both take long for many rows.
+        """
         recording = Recording(
             lambda call: self._calls.write(call) if call else self._calls.restart(self._in_flight),
             self._hangs.given_up,
             interruptible=not self.pipe.watched,
-            writes_source=self._option("rlconform_scripts"),
+            writes_source=in_detail and self._option("rlconform_scripts"),
+            watches=in_detail,
         )
         if self._watchdog is not None:
             self._watchdog.watch(recording)

@@ -88,6 +88,7 @@ class Recording:
     with ``None`` at a ``restart``. ``given_up`` maps kinds of calls that are not made to reasons.
     ``interruptible``: whether a person may press Ctrl-C, which the main thread raises in any call.
     ``writes_source``: whether calls are ever written as source, for a script that repeats them.
+    ``watches``: whether changes of arguments and results are looked for.
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class Recording:
         given_up: Mapping[str, str] = MappingProxyType({}),
         interruptible: bool = True,
         writes_source: bool = True,
+        watches: bool = True,
     ) -> None:
+        self._watches = watches
         self.given_up = given_up
         self._interruptible = interruptible
         self.calls: list[Call] = []
@@ -172,7 +175,7 @@ class Recording:
 
     def watch_arguments(self, record: CallRecord) -> Callable[[], None]:
         """Look at the arguments; return a function that, after the call, records their changes."""
-        if record.number not in self.outcomes:  # one of too many calls
+        if not self._watches or record.number not in self.outcomes:  # one of too many calls
             return lambda: None
         arguments = record.args, record.kwargs
         name = f"{record.who}.{record.method}"
@@ -191,7 +194,8 @@ class Recording:
             elif number in self.outcomes:
                 outcome = brief(result)
                 self._results[id(result)] = (number, result)
-                self.changes.result(record.text, result)
+                if self._watches:
+                    self.changes.result(record.text, result)
                 self._claimed[number] = list(getattr(result, "sample_ids", None) or ())
             if number in self.outcomes:
                 self.outcomes[number] = outcome

@@ -32,6 +32,7 @@ LIVE, QUARTER = 2, 4
 SLOWER, SLACK_S = 3, 0.01
 
 
+@pytest.mark.large
 @requirement("ASYNC-04")
 def test_a_write_back_after_the_clear_brings_nothing_back(
     part: PartitionUnderTest, actors: Actors
@@ -56,6 +57,7 @@ def test_a_write_back_after_the_clear_brings_nothing_back(
         expect_whole(view, ["stays"], "x", "y")
 
 
+@pytest.mark.large
 @requirement("ASYNC-05")
 @pytest.mark.parametrize("written", [0, 1, GROUP_SIZE], ids=["none", "a_part", "all"])
 def test_a_failed_attempt_is_cleared_and_the_next_one_stays(
@@ -85,6 +87,7 @@ def test_a_failed_attempt_is_cleared_and_the_next_one_stays(
             expect_gone(view, f"p{n}", "x")
 
 
+@pytest.mark.large
 @requirement("ASYNC-06")
 def test_hundreds_of_groups_pass_through_one_registration(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors

@@ -63,6 +63,7 @@ def test_a_process_that_is_stopped_beyond_its_claims_time_takes_no_rows_with_it(
     expect_equal(sorted(ids), IDS[:rows], "rows that the stopped claim or a later one returned")
 
 
+@pytest.mark.large
 @requirement("CLAIM-08", leans_on=("CLAIM-05", "TAG-01", "STAT-02"), patience=200)
 def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]

@@ -109,6 +109,7 @@ def test_each_row_is_claimed_once_by_ranks(
     expect_once([*claims_of_four(part, ids, actors, range(4)), part.claim_all()], ids)
 
 
+@pytest.mark.large
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_each_group_is_claimed_once_and_whole_by_processes(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors
@@ -249,9 +250,15 @@ def test_a_group_has_no_row_that_another_process_has_cleared(
 
 #: Rows that are ready, how often a steady consumer claims how many of them, and its rank. Some
 #: planes send rows ahead only while some hundred are ready.
-STEADY = {"no_rank": (60, 15, 2, None), "of_a_rank": (60, 15, 2, 0), "many": (300, 3, 8, None)}
+STEADY = {
+    "no_rank": (60, 15, 2, None),
+    "of_a_rank": (60, 15, 2, 0),
+    "many": (300, 3, 8, None),
+    "very_many_of_a_rank": (1200, 3, 8, 0),
+}
 
 
+@pytest.mark.large
 @requirement("CLAIM-04")
 @each_pair
 @pytest.mark.parametrize(("rows", "claims", "size", "dp_rank"), STEADY.values(), ids=STEADY)
@@ -280,13 +287,16 @@ WAITS = {
     "no_rank": (4, None, None),
     "of_a_rank": (4, 1, None),
     "for_groups": (4, None, 2),
-    "many": (300, None, None),
 }
 
 
 @requirement("CLAIM-04")
 @each_pair
-@pytest.mark.parametrize(("rows", "dp_rank", "group_size"), WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize(
+    ("rows", "dp_rank", "group_size"),
+    [*WAITS.values(), pytest.param(300, None, None, marks=pytest.mark.large)],
+    ids=[*WAITS, "many"],
+)
 def test_a_claim_that_waits_holds_no_ready_rows_back(
     new_partition: Callable[..., PartitionUnderTest],
     actors: Actors,

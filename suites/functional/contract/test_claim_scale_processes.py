@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from rlconform.certify.assertions.expect import expect_column, expect_equal
@@ -17,6 +18,8 @@ from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 
+pytestmark = pytest.mark.large
+
 NewPartition = Callable[..., PartitionUnderTest]
 
 #: More rows than a page, segment or statistic of most planes covers.
@@ -27,7 +30,10 @@ MANY = 9216
 def test_rows_of_a_large_step_become_ready_by_the_columns_of_another_process(
     new_partition: NewPartition, actors: Actors
 ) -> None:
-    """Consumers that know which rows lack a field must notice when another process brings it."""
+    """Consumers that know which rows lack a field must notice when another process brings it.
+
+    Those that count the values of a field must not count a value that is put again.
+    """
     part = new_partition(num_samples=MANY)
     consumer, worker = (part.via(actor) for actor in actors(2))
     ids = [f"r{n}" for n in range(MANY)]
@@ -39,6 +45,9 @@ def test_rows_of_a_large_step_become_ready_by_the_columns_of_another_process(
     for some in (ids[:half], ids[half:]):
         worker.put_labeled(some, "y")
         expect_ids(consumer.claim("train", ["x", "y"], MANY), some, "rows that have got y")
+        consumer.put_labeled(some, "y", version=1)
+        got = consumer.claim("train", ["x", "y"], MANY).sample_ids
+        expect_equal(got, [], "rows claimed after those that have y got it again")
 
 
 @requirement("CLAIM-08")

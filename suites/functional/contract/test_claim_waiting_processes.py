@@ -37,6 +37,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 IDLE_S = 6.0
 
 
+@pytest.mark.large
 @requirement("CLAIM-05", leans_on=("CLAIM-06",))
 @pytest.mark.parametrize("timeouts", [NARROW_S, HOURS_S], ids=["narrow", "hours"])
 def test_claims_of_an_attached_process_that_may_wait_for_long_wait(
@@ -248,6 +249,7 @@ def test_a_claim_of_a_process_that_only_waits_for_long_is_woken(
 POLLED_S = 2.0
 
 
+@pytest.mark.large
 @requirement("CLAIM-05")
 @each_pair
 def test_a_claim_is_woken_by_rows_that_replace_as_many_cleared_ones(

@@ -84,6 +84,7 @@ def test_none_leaves_what_another_process_put(part: PartitionUnderTest, actors: 
     expect_unreadable(lambda: part.get(IDS[:1], "x"), IDS[0], "x")
 
 
+@pytest.mark.large
 @requirement("CLEAR-03")
 @each_pair
 def test_none_drops_large_rows_that_another_process_has_just_read(
@@ -194,6 +195,7 @@ def test_none_drops_rows_put_again_after_another_process_dropped_them(
         view.expect_absent(IDS)
 
 
+@pytest.mark.large
 @requirement("CLEAR-01")
 @each_pair
 def test_many_rows_of_writers_by_turns_are_dropped_at_once(
@@ -213,6 +215,7 @@ def test_many_rows_of_writers_by_turns_are_dropped_at_once(
         expect_unreadable(partial(part.get, [gone], "x"), gone, "x")
 
 
+@pytest.mark.large
 @requirement("CLEAR-03", leans_on=("CLAIM-04",))
 @each_pair
 def test_none_drops_all_of_very_many_rows_between_those_of_another_process(
@@ -237,6 +240,7 @@ def test_none_drops_all_of_very_many_rows_between_those_of_another_process(
 TURNS = 300
 
 
+@pytest.mark.large
 @requirement("CLEAR-03", leans_on=("CLAIM-04",))
 @each_pair
 def test_none_drops_the_rows_of_very_many_puts_between_those_of_another_process(
@@ -284,6 +288,7 @@ def test_a_meta_of_another_process_reads_no_row_that_followed(
 WRITERS = 8
 
 
+@pytest.mark.large
 @requirement("CLEAR-04", leans_on=("CLEAR-01",))
 def test_no_column_of_many_writers_comes_back_with_its_row(
     part: PartitionUnderTest, actors: Actors

@@ -17,6 +17,8 @@ from rlconform.certify.scenarios.two_processes import PAIRS, Actors, each_pair, 
 from rlconform.contract import Target
 from rlconform.wire import object_array
 
+pytestmark = pytest.mark.large
+
 NewPartition = Callable[..., PartitionUnderTest]
 
 #: Rows of a process that are cleared at once, as many as some planes drop as one range.

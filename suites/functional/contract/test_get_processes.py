@@ -38,6 +38,7 @@ def test_a_finished_put_is_seen_in_every_process(part: PartitionUnderTest, actor
     expect_unreadable(lambda: reader.get(ids[:1], "x"), ids[0], "x")
 
 
+@pytest.mark.large
 @requirement("GET-10", leans_on=("CLEAR-04", "LIFE-02"))
 @pytest.mark.parametrize("reused", [True, False], ids=["same_ids", "other_ids"])
 def test_the_only_put_of_each_worker_that_follows_another_is_seen(
@@ -58,6 +59,7 @@ def test_the_only_put_of_each_worker_that_follows_another_is_seen(
         view.client.close()
 
 
+@pytest.mark.large
 @requirement("GET-10")
 def test_rows_of_megabytes_pass_between_processes(part: PartitionUnderTest, actors: Actors) -> None:
     width = 2 << 20
@@ -79,6 +81,7 @@ def test_claimed_rows_are_read_by_another_process(part: PartitionUnderTest, acto
         expect_column(batch, field, labeled_rows(part.id, meta.sample_ids, field))
 
 
+@pytest.mark.large
 @requirement("GET-10")
 @each_pair
 def test_a_process_that_has_looked_sees_what_another_overwrites(
@@ -109,6 +112,7 @@ def test_a_process_that_has_looked_sees_what_another_overwrites(
 OTHER_PUTS, OTHER_ROWS = 300, 16
 
 
+@pytest.mark.large
 @requirement("GET-10", leans_on=("GET-06",))
 @each_pair
 @pytest.mark.parametrize("how", ["overwritten", "cleared"])
@@ -218,6 +222,7 @@ def test_a_field_that_a_process_has_read_of_all_rows_is_missing_on_later_ones(
 OTHER_READS = 70
 
 
+@pytest.mark.large
 @requirement("GET-13")
 @pytest.mark.parametrize("asked", [IDS[:1], IDS], ids=["one_row", "all"])
 @pytest.mark.parametrize("elements", [8, 1 << 14, 1 << 18])
@@ -244,6 +249,7 @@ def test_another_process_changes_no_result(
 MANY_CLAIMS = 40
 
 
+@pytest.mark.large
 @requirement("GET-11")
 @pytest.mark.parametrize("claims", ["owner", "attached"])
 def test_the_metas_of_many_claims_are_read_by_another_process(

@@ -21,6 +21,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 WIDE = 300_000
 
 
+@pytest.mark.large
 @requirement("GET-10", leans_on=("PUT-13", "CLEAR-04"))
 @each_pair
 def test_a_process_that_has_read_megabytes_reads_what_another_puts_in_their_place(
@@ -56,7 +57,9 @@ def test_a_field_that_another_process_appended_to_other_rows_is_not_produced(
 
 @requirement("GET-10", leans_on=("PUT-13",))
 @each_pair
-@pytest.mark.parametrize("elements", [1, 20_000], ids=["short_rows", "long_rows"])
+@pytest.mark.parametrize(
+    "elements", [1, pytest.param(20_000, marks=pytest.mark.large)], ids=["short_rows", "long_rows"]
+)
 @pytest.mark.parametrize("place", [0, 2, 4], ids=["first", "between", "last"])
 def test_a_process_that_has_looked_sees_rows_overwritten_beside_a_new_one(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], elements: int, place: int
@@ -97,6 +100,7 @@ def test_a_meta_whose_inner_rows_were_rearranged_is_read_in_its_own_order(
 ROUNDS, ROUND_SHAPE = 10, (4, 1 << 20)
 
 
+@pytest.mark.large
 @requirement("GET-10")
 @each_pair
 def test_a_process_that_only_reads_sees_rows_behind_much_that_another_has_put(

@@ -70,6 +70,7 @@ def test_a_late_client_sees_what_was_put_before(
         raise ContractViolation("the tags that were put before", str(meta.tags))
 
 
+@pytest.mark.large
 @requirement("LIFE-03")
 def test_calls_of_an_attached_client_after_its_close_are_rejected(
     part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
@@ -157,6 +158,7 @@ def test_a_close_gives_back_no_claims_and_takes_no_rows_along(
     expect_equal(tags, {"announced": {"prompt": 7}}, "the tags of a row that it had announced")
 
 
+@pytest.mark.large
 @requirement("LIFE-02")
 def test_a_client_that_joins_after_a_close_replaces_no_rows_of_the_one_that_left(
     part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient], target: Target
@@ -268,6 +270,7 @@ def test_rows_that_a_leaver_left_over_when_it_cleared_others_stay(
 ATTACHES = 70
 
 
+@pytest.mark.large
 @requirement("LIFE-06", leans_on=("TAG-07", "PUT-11"))
 def test_a_client_that_attaches_after_many_others_shares_rows_with_the_owner(
     plane: PlaneSession, part: PartitionUnderTest

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 
+import pytest
 import torch
 
 from rlconform.certify.assertions.expect import expect_equal, leaning_on
@@ -15,6 +16,8 @@ from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
 from rlconform.certify.scenarios.two_processes import Actors
 from rlconform.contract import DataPlaneClient
+
+pytestmark = pytest.mark.large
 
 #: Sets of fields beside ``x``; each row has another one.
 SETS = [fields for size in range(10) for fields in combinations("abcdefghi", size)][:300]

@@ -31,6 +31,7 @@ def rollout() -> SyntheticRollout:
     return rollout_batch(16, 4, seed=1, min_tokens=256, max_tokens=4096, width_multiple=64)
 
 
+@pytest.mark.large
 @requirement("PAR-01")
 @pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 def test_ranks_in_processes_read_what_they_would_get_in_memory(

@@ -107,6 +107,7 @@ def test_rows_of_one_length_of_each_writer_are_read_together(
 LONG_ROWS = {"responses": (24, 4_000, torch.int64), "documents": (310, 28_001, torch.uint8)}
 
 
+@pytest.mark.large
 @requirement("PUT-05", leans_on=("GET-01",))
 @pytest.mark.parametrize(("count", "tokens", "dtype"), LONG_ROWS.values(), ids=LONG_ROWS)
 def test_long_rows_of_several_writers_are_read_together(

@@ -118,6 +118,7 @@ def test_equal_objects_of_two_processes_are_two_objects(
 FEW, COLUMN = 3, 16
 
 
+@pytest.mark.large
 @requirement("PUT-21")
 def test_columns_of_few_values_of_two_new_processes_are_read_together(
     part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient], target: Target
@@ -265,7 +266,9 @@ def test_a_process_that_only_reads_has_the_objects_of_an_enum_that_another_chang
 
 @requirement("PUT-21", leans_on=("CLEAR-01",))
 @each_pair
-@pytest.mark.parametrize("characters", [10, 30_000, 300_000])
+@pytest.mark.parametrize(
+    "characters", [10, *(pytest.param(n, marks=pytest.mark.large) for n in (30_000, 300_000))]
+)
 def test_an_object_that_a_process_has_read_and_put_stays_after_the_first_row(
     part: PartitionUnderTest,
     actors: Actors,

@@ -77,6 +77,7 @@ def test_an_attached_clients_receipt_names_what_was_written(
         expect_equal(sorted(meta.fields or []), fields, "fields written by this put")
 
 
+@pytest.mark.large
 @requirement("PUT-20")
 @pytest.mark.parametrize("writes", ["owner", "attached"])
 def test_odd_ids_of_one_process_are_those_of_every_other(
@@ -97,6 +98,7 @@ def test_odd_ids_of_one_process_are_those_of_every_other(
     writer.expect_absent(ids[::2])
 
 
+@pytest.mark.large
 @requirement("PUT-20")
 def test_alike_ids_that_two_processes_put_are_those_of_two_rows(
     part: PartitionUnderTest, actors: Actors
@@ -213,7 +215,9 @@ def expect_whole_rows(part: PartitionUnderTest, versions: list[int]) -> None:
 
 @requirement("PUT-13")
 @each_pair
-@pytest.mark.parametrize("width", [8, 1 << 15], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "width", [8, pytest.param(1 << 15, marks=pytest.mark.large)], ids=["small", "large"]
+)
 def test_equal_values_of_two_processes_are_overwritten_apart(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], width: int
 ) -> None:
@@ -229,6 +233,7 @@ def test_equal_values_of_two_processes_are_overwritten_apart(
     part.expect_rows(["a0", "b1", "a1"], x=[other[0], same[1], other[1]])
 
 
+@pytest.mark.large
 @requirement("PUT-13")
 @each_pair
 @pytest.mark.parametrize("elements", [1 << 16, 700_000], ids=["kilobytes", "megabytes"])

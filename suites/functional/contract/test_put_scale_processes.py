@@ -21,6 +21,8 @@ from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_
 from rlconform.contract import Target
 from rlconform.wire import object_array
 
+pytestmark = pytest.mark.large
+
 #: Rows of the step, and of a put.
 ROWS, OF_A_PUT = 2304, 256
 

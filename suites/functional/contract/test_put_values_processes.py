@@ -119,6 +119,7 @@ def test_jagged_rows_with_trailing_dimensions_reach_other_processes(
     put_and_read(rows, {name: jagged(column) for name, column in rows.items()})
 
 
+@pytest.mark.large
 @requirement("PUT-04")
 def test_large_rows_of_two_writers_at_once_stay_apart(
     part: PartitionUnderTest, actors: Actors
@@ -168,7 +169,9 @@ def test_a_put_is_not_taken_for_the_dtype_that_another_process_brought(
 
 @requirement("PUT-13", leans_on=("TAG-01",))
 @each_pair
-@pytest.mark.parametrize("elements", [2, 40_000], ids=["short_rows", "long_rows"])
+@pytest.mark.parametrize(
+    "elements", [2, pytest.param(40_000, marks=pytest.mark.large)], ids=["short_rows", "long_rows"]
+)
 def test_a_process_puts_again_what_another_replaced_since(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], elements: int
 ) -> None:
@@ -187,6 +190,7 @@ def test_a_process_puts_again_what_another_replaced_since(
             view.expect_rows(IDS, **due)
 
 
+@pytest.mark.large
 @requirement("PUT-05", leans_on=("GET-10", "CLEAR-04", "PUT-21"))
 @each_pair
 def test_a_process_puts_again_what_another_cleared_since(
@@ -206,6 +210,7 @@ def test_a_process_puts_again_what_another_cleared_since(
         second.clear(row)
 
 
+@pytest.mark.large
 @requirement("PUT-01", leans_on=("PUT-05", "PUT-13"))
 @pytest.mark.parametrize("checksum", CHECKSUMS)
 def test_values_of_equal_checksums_that_two_processes_put_are_kept_apart(
@@ -229,6 +234,7 @@ VERY_OFTEN["cleared_between"] = (PAIRS["attached_looks_owner_changes"], 256, Tru
 VERY_OFTEN["without_zero"] = (PAIRS["attached_looks_owner_changes"], 255, False)
 
 
+@pytest.mark.large
 @requirement("PUT-13", leans_on=("CLEAR-04",))
 @pytest.mark.parametrize(("pair", "times", "cleared"), VERY_OFTEN.values(), ids=VERY_OFTEN)
 def test_a_process_reads_what_another_has_changed_very_often_since(

@@ -185,6 +185,7 @@ def test_a_process_that_knows_a_field_writes_it_after_a_registration_in_another_
         changer.clear(IDS)
 
 
+@pytest.mark.large
 @requirement("REG-07", leans_on=("PUT-13",))
 @each_pair
 def test_what_a_process_wrote_is_replaced_though_another_put_more_rows_than_num_samples(

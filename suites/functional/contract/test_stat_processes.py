@@ -123,6 +123,7 @@ def test_a_process_that_has_asked_notices_fields_of_rows_that_had_only_tags(
 CLAIMED = 300
 
 
+@pytest.mark.large
 @requirement("STAT-01")
 @each_pair
 def test_a_process_that_has_asked_notices_the_fields_of_a_row_before_many(
@@ -142,6 +143,7 @@ def test_a_process_that_has_asked_notices_the_fields_of_a_row_before_many(
 OPEN = 1100
 
 
+@pytest.mark.large
 @requirement("STAT-01")
 def test_rows_before_those_that_another_process_claimed_are_unclaimed(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors
@@ -231,6 +233,7 @@ def test_a_row_that_began_as_tags_counts_once_whoever_puts_its_fields(
 STEP = [f"r{n}" for n in range(600)]
 
 
+@pytest.mark.large
 @requirement("STAT-01", leans_on=("STAT-05",))
 @each_pair
 def test_a_process_that_has_asked_notices_changes_of_a_large_step(

@@ -22,6 +22,7 @@ from rlconform.certify.threads import run_concurrently
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
+@pytest.mark.large
 @requirement("TAG-07")
 def test_two_processes_put_tags_on_the_same_rows(part: PartitionUnderTest, actors: Actors) -> None:
     ids = [f"r{i}" for i in range(30)]

@@ -15,6 +15,8 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.certify.threads import run_concurrently
 
+pytestmark = pytest.mark.large
+
 #: Rows of each writer.
 ROWS = 160
 
