@@ -50,7 +50,7 @@ class CertifyOptions:
     #: more of its checks run. A certification runs them all.
     enough: Mapping[str, str] = field(default_factory=dict)
     scripts: bool = True  # whether to write scripts that repeat failures, and calls as source
-    earlier_steps: bool = True  # whether scattered checks begin on a plane that was used before
+    at_scale: bool = True  # whether checks also run on a used plane, and with blocks of rows
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
     @property
@@ -80,6 +80,6 @@ class CertifyOptions:
             "--rlconform-spread": self.spread,
             "--rlconform-large-rows": self.large_rows,
             "--rlconform-no-scripts": not self.scripts,
-            "--rlconform-no-earlier-steps": not self.earlier_steps,
+            "--rlconform-not-at-scale": not self.at_scale,
         }
         return [*chain(*given.items()), *(name for name, is_on in switches.items() if is_on)]

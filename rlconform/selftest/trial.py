@@ -129,7 +129,7 @@ def try_once(
         requirements=requirements,
         effort=effort or 1.0,
         races=False,
-        earlier_steps=False,
+        at_scale=False,
         max_hangs=0,  # no limit on hangs: each requirement must show whether it detects one
     )
     return _trial(options, fork_server)
@@ -164,7 +164,7 @@ def try_declared(
         first=first,
         enough=enough_of(mutant),
         scripts=False,
-        earlier_steps=False,
+        at_scale=False,
     )
     return _trial(options, fork_server)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.plugin.check_result import check_id
+from rlconform.certify.plugin.check_result import check_id, is_in_blocks
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.scenarios.block_client import BlockClient
 
@@ -33,6 +33,8 @@ def can_have_blocks(metafunc: pytest.Metafunc) -> bool:
         return False
     if metafunc.definition.get_closest_marker("large") is not None:
         return False
+    if not metafunc.config.getoption("rlconform_at_scale"):
+        return False
     asked = set(inspect.signature(metafunc.function).parameters)
     by_part = bool(asked & {"part", "new_partition"}) and not asked & {"plane", "processes"}
     return by_part and check_id(metafunc.definition).startswith(FOLDER)
@@ -48,12 +50,6 @@ def drawn_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     for check, ids in cases.items():
         drawn.update(random.Random(check).sample(ids, min(CASES, len(ids))))
     return [item for item in items if not is_in_blocks(item) or check_id(item) in drawn]
-
-
-def is_in_blocks(item: pytest.Item) -> bool:
-    """Whether each row of this run of the check is a block of rows."""
-    callspec = getattr(item, "callspec", None)
-    return bool(callspec and callspec.params.get("in_blocks", False))
 
 
 def in_blocks(item: pytest.Item, plane: PlaneSession, client: Any) -> Any:

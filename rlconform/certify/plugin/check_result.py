@@ -116,6 +116,12 @@ def is_scattered(item: pytest.Item) -> bool:
     return bool(callspec and callspec.params.get("scattered", False))
 
 
+def is_in_blocks(item: pytest.Item) -> bool:
+    """Whether each row of this run of the check is a block of rows, see ``BlockClient``."""
+    callspec = getattr(item, "callspec", None)
+    return bool(callspec and callspec.params.get("in_blocks", False))
+
+
 def scattering_policy(item: pytest.Item) -> Policy:
     """Return which process makes which call in a scattered run of the check."""
     mark = item.get_closest_marker("requirement")
@@ -176,6 +182,8 @@ def result_of(
     seed = item.config.getoption("--rlconform-seed", 0)
     if is_scattered(item):
         evidence += f" (calls of several processes: {scattering_policy(item).name})"
+    if is_in_blocks(item):
+        evidence += " (each row of the check is a block of many rows, such as r0~0, r0~1)"
     check = _TURN.sub("", result.id)  # the check's id without its turn
     origin = Origin(result.requirement, check, session.spec, session.config, seed)
     writes = item.config.getoption("rlconform_scripts")

@@ -21,7 +21,7 @@ from rlconform.certify.isolation.scattering_client import (
     PicklingClient,
     ScatteringClient,
 )
-from rlconform.certify.plugin.blocks import in_blocks, is_in_blocks
+from rlconform.certify.plugin.blocks import in_blocks
 from rlconform.certify.plugin.check_result import (
     HISTORY,
     RECORDING,
@@ -29,6 +29,7 @@ from rlconform.certify.plugin.check_result import (
     CleanUpFailed,
     check_id,
     ends_plane,
+    is_in_blocks,
     is_scattered,
     scattering_policy,
 )
@@ -124,7 +125,7 @@ def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recor
     seed = int(request.config.getoption("--rlconform-seed"))
     pool = plane.actors()
     attached = pool.take(ATTACHED)
-    if request.config.getoption("rlconform_earlier_steps"):
+    if request.config.getoption("rlconform_at_scale"):
         take_steps(plane, attached)
     owner = RecordingClient(PicklingClient(plane.owner()), recording)  # type: ignore[arg-type]
     return ScatteringClient(

@@ -82,10 +82,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write no scripts that repeat failures: nobody reads them",
     )
     group.addoption(
-        "--rlconform-no-earlier-steps",
-        dest="rlconform_earlier_steps",
+        "--rlconform-not-at-scale",
+        dest="rlconform_at_scale",
         action="store_false",
-        help="begin scattered checks on a new plane: for trials of mutants, which run few checks",
+        help="no earlier steps and no blocks of rows: for trials of mutants, which run few checks",
     )
     group.addoption("--rlconform-share", default="0/1", help="which share of the checks to run")
     group.addoption("--rlconform-only", default=None, help="file with the ids of the checks to run")

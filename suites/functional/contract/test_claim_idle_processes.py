@@ -73,7 +73,7 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     Its rows stay, and the tags of rows that are to come, and the rows of a process that has left;
     a claim that waits all the time is woken. What a process had claimed that left is
     claimed for one that comes later. It still clears what it has put: another process that puts
-    rows takes over no rows of it.
+    rows takes over no rows of it. A clear that it made long before drops no row put since.
     """
     idle, other, waiter = (part.via(actor) for actor in actors(3))
     gone = part.via(new_actor())
@@ -84,7 +84,10 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     idle.put_labeled(IDS)
     idle.put(IDS, wide=wide)
     idle.put(["announced"], tags=[{"v": 7}])
-    mine = [*IDS, "of_the_leaver"]
+    idle.put_labeled(["again"])
+    idle.clear(["again"])
+    other.put_labeled(["again"], version=1)
+    mine = [*IDS, "of_the_leaver", "again"]
     claimed = idle.claim("train", batch_size=len(mine))  # its last call: no other one confirms it
     expect_ids(claimed, mine, "rows of the process that does nothing for long")
     long_s = LEASED_S + part.timeouts.operation
@@ -110,10 +113,12 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
             expect_equal(who.consumed("train"), True, "the status once all rows are claimed:")
     late = part.via(new_actor())
     theirs = late.claim("prev_lp", batch_size=len(mine) + len(new))
-    expect_ids(theirs, [*IDS, *new], "rows of the task whose only process had left long before")
-    other.expect_labeled(mine)
+    expect_ids(theirs, [*IDS, "again", *new], "rows of the task whose only process had left long before")
+    other.expect_labeled([*IDS, "of_the_leaver"])
+    other.expect_labeled(["again"], version=1)
     expect_column(other.get(IDS, "wide"), "wide", list(wide))
     with leaning_on("CLEAR-03"):
         idle.clear(None)
         part.expect_absent(IDS)
         part.expect_labeled(["of_the_leaver"])
+        part.expect_labeled(["again"], version=1)
