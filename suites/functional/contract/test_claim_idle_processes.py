@@ -113,7 +113,8 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
             expect_equal(who.consumed("train"), True, "the status once all rows are claimed:")
     late = part.via(new_actor())
     theirs = late.claim("prev_lp", batch_size=len(mine) + len(new))
-    expect_ids(theirs, [*IDS, "again", *new], "rows of the task whose only process had left long before")
+    unclaimed = [*IDS, "again", *new]
+    expect_ids(theirs, unclaimed, "rows of the task whose only process had left long before")
     other.expect_labeled([*IDS, "of_the_leaver"])
     other.expect_labeled(["again"], version=1)
     expect_column(other.get(IDS, "wide"), "wide", list(wide))
