@@ -8,7 +8,7 @@ from typing import Any
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.mutants.call import State
-from rlconform.mutants.memory.helpers import give_back, rows_in
+from rlconform.mutants.memory.helpers import give_back, mark, rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.types import Ids
 
@@ -128,3 +128,41 @@ class RecastColumnsBringClaimedRowsBack(Controller):
         rows = rows_in(self._index, put.partition_id, put.sample_ids)
         for task in {task for row in rows for task in row.claimed_by}:
             give_back(partition, [row for row in rows if task in row.claimed_by], task)
+
+
+@controller_mutant("CLAIM-07", evidence="got it again", chance=False, may_fail="CLAIM-01 GET-05")
+class ValuesPutAgainFillTheColumn(Controller):
+    """Takes a column of 128 rows that one put made for whole once it has had as many values."""
+
+    _steps = State(dict[str, list[tuple[frozenset[str], Counter[str]]]])  # by partition
+
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> Any:
+        due = await super().commit(put, columns, reference)
+        if isinstance(due, Refusal) or not columns:
+            return due
+        steps = self._steps.setdefault(put.partition_id, [])
+        known = False
+        for ids, counts in steps:
+            inside = len(ids.intersection(put.sample_ids))
+            known = known or inside > 0
+            counts.update(dict.fromkeys(columns, inside))
+        if not known and len(put.sample_ids) >= SPAN:
+            whole = Counter(dict.fromkeys(columns, len(put.sample_ids)))
+            steps.append((frozenset(put.sample_ids), whole))
+        return due
+
+    async def claim(
+        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+    ) -> Any:
+        answer = await super().claim(partition_id, task, names, rows, wait_s)
+        if answer is None or isinstance(answer, Refusal):
+            return answer
+        for ids, counts in self._steps.get(partition_id, ()):
+            if all(counts[name] >= len(ids) for name in names):
+                known = rows_in(self._index, partition_id, ids)
+                more = [row for row in known if task not in row.claimed_by]
+                del more[rows - len(answer[0]) :]
+                mark(self._index.partition(partition_id), more, task)
+                answer[0].extend(row.sample_id for row in more)
+                answer[1].extend(row.tags for row in more)
+        return answer

@@ -7,10 +7,12 @@ from typing import Any
 
 from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.controller import Controller, StoredPut
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
-from rlconform.mutants.memory.helpers import give_back, rows_in
+from rlconform.mutants.memory.helpers import give_back, rows_in, take_back
 from rlconform.mutants.ray_store.mutant import ControllerClient, controller_mutant, ray_mutant
 from rlconform.mutants.ray_store.waiting_processes import ClaimsAsProcess
+from rlconform.mutants.types import Ids, Names
 
 #: Seconds without a call after which a process loses what it has claimed.
 LEASE_S = 25.0
@@ -134,3 +136,45 @@ class ClaimsOfVacantTaskForgotten(ClaimsAsProcess):
             self._attached = False
             self._connection.call("leave", process_id())
         super().close()
+
+
+#: Seconds for which a process collects the keys of rows that it has cleared.
+LINGER_S = 1.5
+
+
+class _RemovesByKey(Controller):
+    async def remove_values(self, partition_id: str, ids: Ids) -> None:
+        for row in rows_in(self._index, partition_id, ids):
+            take_back(self._index.partition(partition_id), row, row.fields)
+
+
+@ray_mutant("CLAIM-08", evidence="'again'", may_fail="CLEAR-04 CLEAR-07")
+class ClearedKeysRemovedLater(ControllerClient):
+    """Removes the values of rows that it has cleared with a call seconds later, by their ids.
+
+    Rows that another process has put under them since lose theirs.
+    """
+
+    controller_class = _RemovesByKey
+    _removals = State(dict[tuple[str, str], float])  # by partition and id: when it was cleared
+
+    def _remove(self) -> None:
+        now = time.monotonic()
+        for key, since in list(self._removals.items()):
+            if now - since > LINGER_S:
+                del self._removals[key]
+                self._connection.call("remove_values", key[0], [key[1]])
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *a: Any, **k: Any) -> KVBatchMeta:
+        for sample_id in sample_ids:
+            self._removals.pop((partition_id, sample_id), None)
+        return super().put_samples(sample_ids, partition_id, *a, **k)
+
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
+        self._remove()
+        return super().check_consumption_status(partition_id, task_names)
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        now = time.monotonic()
+        self._removals.update({(partition_id, sample_id): now for sample_id in sample_ids or ()})

@@ -1,4 +1,4 @@
-"""Rows that are set aside for a claim of another process that waits for more of them."""
+"""Rows that are set aside for another process: for its claim that waits, or for its next one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections import Counter
 from rlconform.backends.ray_store.controller import Controller
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
+from rlconform.mutants.memory.helpers import give_back, rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
-from rlconform.mutants.types import Names
+from rlconform.mutants.types import Ids, Names
 
 
 class _SetsRowsAside(Controller):
@@ -72,3 +73,49 @@ class WaitingClaimSetsGroupsAside(_SetsRowsAsideForSome):
 
     def of_waiting(self, partition_id: str, _dp_rank: int | None) -> bool:
         return int(self._connection.call("group_size", partition_id)) > 1
+
+
+#: Ready rows from which a rank is sent rows ahead.
+DEEP = 1024
+
+
+class _SendsRowsAhead(Controller):
+    async def take_ahead(self, partition_id: str, task: str, names: Names, rows: int) -> list[str]:
+        partition, required = self._index.partition(partition_id), frozenset(names)
+        if not partition.is_ready(task, required, DEEP):
+            return []
+        return [row.sample_id for row in partition.claim(task, required, rows)]
+
+    async def give_back(self, partition_id: str, task: str, ids: Ids) -> None:
+        known = rows_in(self._index, partition_id, ids)
+        held = [row for row in known if task in row.claimed_by]
+        give_back(self._index.partition(partition_id), held, task)
+        self._wake(partition_id)
+
+
+@ray_mutant("CLAIM-04", evidence="rows left for another process", may_fail="CLAIM-12 STAT-01")
+class RankOfDeepQueueIsSentRowsAhead(ControllerClient):
+    """Sends a rank as many rows again for its next claim, while 1,024 or more are ready."""
+
+    controller_class = _SendsRowsAhead
+    _ahead = State(dict[tuple[str, str], list[str]])  # by partition and task
+
+    def claim_meta(
+        self,
+        partition_id: str,
+        task_name: str,
+        required_fields: Names,
+        batch_size: int,
+        dp_rank: int | None = None,
+        blocking: bool = True,
+        timeout_s: float = 60.0,
+    ) -> KVBatchMeta:
+        call, where = self._connection.call, (partition_id, task_name)
+        if ids := self._ahead.pop(where, []):
+            call("give_back", *where, ids)
+        meta = super().claim_meta(
+            partition_id, task_name, required_fields, batch_size, dp_rank, blocking, timeout_s
+        )
+        if dp_rank is not None and meta.sample_ids:
+            self._ahead[where] = call("take_ahead", *where, list(required_fields), meta.size)
+        return meta
