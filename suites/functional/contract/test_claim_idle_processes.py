@@ -29,8 +29,8 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 LEASED_S = 62.0
 #: Elements of a row that planes keep apart from small ones.
 WIDE = 300_000
-#: Claims that wait for long, and seconds between their starts: those that look at rows every few
-#: seconds by then look at different times.
+#: Processes whose claims wait for long, and seconds between their starts: those that look at rows
+#: every few seconds by then look at different times.
 WAITERS, APART_S = 3, 1.3
 #: Seconds that a claim waits whose process stands still.
 STOPPED_S = 2.0
@@ -75,7 +75,7 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     claimed for one that comes later. It still clears what it has put: another process that puts
     rows takes over no rows of it. A clear that it made long before drops no row put since.
     """
-    idle, other, waiter = (part.via(actor) for actor in actors(3))
+    idle, other, *waiters = (part.via(actor) for actor in actors(2 + WAITERS))
     gone = part.via(new_actor())
     gone.put_labeled(["of_the_leaver"])
     expect_ids(gone.claim("prev_lp"), ["of_the_leaver"], "rows that a process claims and leaves")
@@ -92,14 +92,15 @@ def test_what_a_process_did_stays_though_it_does_nothing_for_long(
     expect_ids(claimed, mine, "rows of the process that does nothing for long")
     long_s = LEASED_S + part.timeouts.operation
     waiting = []
-    for _ in range(WAITERS):
+    for waiter in waiters:
         waiting.append(start_blocking_claim(waiter, 1, timeout_s=2 * long_s))
         early = waiting[-1].returned_within(APART_S)
         expect(not early, "a claim to wait for a row", "an answer with none ready")
     expect_timeout(other, 1, timeout_s=LEASED_S)
     new = ["announced", *[f"of_the_other{n}" for n in range(1, WAITERS)]]
     other.put_labeled(new)
-    woken = [expect_woken(claim, waiter, other) for claim in waiting]
+    claims = zip(waiting, waiters, strict=True)
+    woken = [expect_woken(claim, waiter, other) for claim, waiter in claims]
     tags = {
         i: own for meta in woken for i, own in zip(meta.sample_ids, meta.tags or [{}], strict=True)
     }
