@@ -1,7 +1,7 @@
 """``BlockClient``: a client for which each row of a check is a block of many rows of the plane.
 
-    check ──put a, b──▶ BlockClient ──put a~0 ... a~299, b~0 ... b~299──▶ plane
-          ◀──a, b─────               ◀──600 rows, those of a block alike──
+    check ──put a, b──▶ BlockClient ──put a~0 ... a~259, b~0 ... b~259──▶ plane
+          ◀──a, b─────               ◀──520 rows, those of a block alike──
 
 A plane that pages, caps, hashes, pools or counts rows is right for the few rows of a check, and
 wrong beyond a size. So checks of several processes run a second time, with blocks for rows.
@@ -137,7 +137,7 @@ class BlockClient:
             **({} if fields is None else {"fields": self._repeated(fields)}),
             **({} if tags is None else {"tags": [deepcopy(row) for row in self._times(tags)]}),
         )
-        return self._of_blocks(receipt, len(receipt.sample_ids))
+        return self._of_blocks(receipt)
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
@@ -243,8 +243,8 @@ class BlockClient:
                 got = f"{rows[at + other]!r} in place {other}, not {rows[at]!r}"
                 raise ContractViolation(due, got)
 
-    def _of_blocks(self, meta: BatchMeta, asked: int) -> Any:
-        """Return the meta of the blocks' rows; in a claim of ``asked`` rows blocks are whole."""
+    def _of_blocks(self, meta: BatchMeta, most: float = math.inf) -> Any:
+        """Return the meta of the blocks' rows; only one of ``most`` rows may have a part of one."""
         blocks: dict[str, list[int]] = {}
         for place, sample_id in enumerate(meta.sample_ids):
             found = _ROW_OF_BLOCK.fullmatch(sample_id)
@@ -252,7 +252,7 @@ class BlockClient:
         for sample_id, places in blocks.items():
             if len(places) == self._size:
                 continue
-            if len(meta.sample_ids) >= asked:
+            if len(meta.sample_ids) >= most:
                 raise NoBlocks("a claim has a part of the rows that were put at once")
             due = f"all of the {self._size} rows of {sample_id!r}, which were put at once"
             raise ContractViolation(due, f"{len(places)} of them", leans_on=("CLAIM-04",))

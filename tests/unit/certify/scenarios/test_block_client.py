@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -139,6 +140,15 @@ def test_a_part_of_a_block_in_a_claim_of_all_is_a_violation(
     with pytest.raises(ContractViolation, match="all of the 3 rows of 'a'") as violation:
         blocks.claim_meta("p", "train", required_fields=["x"], batch_size=2, blocking=False)
     assert violation.value.leans_on == ("CLAIM-04",)
+
+
+def test_a_receipt_of_a_part_of_a_block_is_a_violation() -> None:
+    class NamesOneRow(MemoryClient):
+        def put_samples(self, *args: Any, **kwargs: Any) -> Any:
+            return super().put_samples(*args, **kwargs).subset([0])
+
+    with closing(NamesOneRow({})) as client, pytest.raises(ContractViolation, match="all of the 3"):
+        BlockClient(client, SIZE).put_samples(["a"], "p", batch_of({"x": torch.zeros(1)}, 1))
 
 
 def test_a_put_that_is_large_by_itself_has_no_blocks(blocks: BlockClient) -> None:
