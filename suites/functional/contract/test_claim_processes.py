@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.assertions.expect import expect, expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal, leaning_on
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     claim_until_done,
@@ -271,12 +271,18 @@ def test_no_rows_are_set_aside_for_a_steady_consumer(
     size: int,
     dp_rank: int | None,
 ) -> None:
-    """Planes that send rows ahead to a process that claims often keep them from others."""
+    """Planes that send rows ahead to a process that claims often keep them from others.
+
+    They must not return these rows to a claim that requires another field.
+    """
     steady, other = looker_and_changer(part, actors, pair)
     part.put_labeled([f"r{n}" for n in range(rows)])
     for _ in range(claims):
         meta = steady.claim("train", batch_size=size, dp_rank=dp_rank)
         expect_equal(len(meta.sample_ids), size, "rows of a claim")
+    meta = steady.claim("train", ["x", "y"], size, dp_rank=dp_rank)
+    with leaning_on("CLAIM-01"):
+        expect_equal(meta.sample_ids, [], "rows that have no y")
     meta = other.claim("train", batch_size=rows, dp_rank=dp_rank if dp_rank is None else 1)
     expect_equal(len(meta.sample_ids), rows - claims * size, "rows left for another process")
 

@@ -138,15 +138,24 @@ def saved_prompt_is_skipped(lines: Lines, _: Random) -> Lines | None:
     places = places_of(lines, Resumed)
     if not places:
         return None
-    after = lines[places[0] :]
-    before = {
+    after, resumed = lines[places[0] :], lines[places[0]].event
+    saves = [
+        place
+        for place in places_of(lines, CheckpointSaved)
+        if place < places[0] and lines[place].event.step == resumed.step
+    ]
+    saved = lines[saves[-1]].event
+    held = {*(saved.buffered or ()), *(saved.in_flight or ())}
+    before = {  # a prompt that was dropped before the checkpoint may be given up
         line.event.prompt_id
-        for line in lines[: places[0]]
+        for place, line in enumerate(lines[: places[0]])
         if isinstance(line.event, PromptDispatched)
+        and (place > saves[-1] or line.event.group_id in held)
     }
     dispatched = [line.event for line in after if isinstance(line.event, PromptDispatched)]
     again = [event for event in dispatched if event.prompt_id in before]
-    if not again or all(event.prompt_id in before for event in dispatched):
+    new = [event for event in dispatched if event.prompt_id not in before and event.attempt == 0]
+    if not again or not new:
         return None
     names = {event.group_id for event in dispatched if event.prompt_id == again[0].prompt_id}
     return [*lines[: places[0]], *(line for line in after if _name(line) not in names)]
