@@ -25,7 +25,8 @@ from rlconform.certify.report.junit import junit_bytes
 from rlconform.certify.report.page.certificate_page import render_certificate
 from rlconform.certify.report.signature import SIGNATURE, Signer
 from rlconform.certify.report.verdict import Certificate
-from rlconform.certify.results import RunRecord
+from rlconform.certify.reproduce.render import NOT_ALL
+from rlconform.certify.results import CheckResult, RunRecord
 from rlconform.contract import ConfigError, includes
 
 PAGE, JUNIT, BADGE = "report.html", "junit.xml", "badge.json"
@@ -123,12 +124,14 @@ def _scripts(run: RunRecord) -> dict[str, str]:
     """Return the shortest script of each broken requirement, by file name.
 
     Scripts of sequential calls are preferred to a script that runs a whole race, and both to one
-    that makes the calls of a check's threads one by one.
+    that makes the calls of a check's threads one by one; of each kind those that have all calls.
     """
-    ranked = sorted(
-        (result for result in run.results.values() if result.reproducer),
-        key=lambda result: (result.at_once, bool(result.history), len(result.reproducer)),
-    )
+
+    def rank(result: CheckResult) -> tuple[bool, bool, bool, int]:
+        script = result.reproducer
+        return result.at_once, bool(result.history), NOT_ALL in script, len(script)
+
+    ranked = sorted((result for result in run.results.values() if result.reproducer), key=rank)
     plain = sorted(
         (result for result in ranked if result.plain_script),
         key=lambda result: len(result.plain_script),

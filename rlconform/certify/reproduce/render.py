@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: A script makes at most this many calls; longer ones are hard to read.
 MAX_LINES = 60
+#: The line of a script that lacks calls of the check, and so runs the check.
+NOT_ALL = "# Not all calls of the check can be written down. The first of them:"
 #: A script prints at most this many rows of a column.
 MAX_ROWS = 8
 #: A script repeats pauses of the check during another call if they are longer than this, s.
@@ -144,7 +146,7 @@ def render_script(
     if whole:
         lines += _call_lines(calls)
     else:
-        lines.append("# Not all calls of the check can be written down. The first of them:")
+        lines.append(NOT_ALL)
         lines += [f"# {call.source.removeprefix('# ')}" for call in calls[:MAX_LINES]]
     if expected is not None and whole:
         lines += _expectation_lines(expected, evidence, calls)

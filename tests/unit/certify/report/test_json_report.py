@@ -22,6 +22,7 @@ from rlconform.certify.report.verdict import (
     requirement_results,
     verdict_of,
 )
+from rlconform.certify.reproduce.render import NOT_ALL
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import CURRENT_SET, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
@@ -243,14 +244,15 @@ def test_the_shortest_sequential_reproducer_is_kept(tmp_path: Path) -> None:
         {"reproducer": "t", "at_once": True},
         {"reproducer": "race", "history": "{}"},
         {"reproducer": "long calls"},
-        {"reproducer": "calls"},
+        {"reproducer": NOT_ALL},
+        {"reproducer": "many calls " * 20},
     ]
     run = sample_run()
     for number, more in enumerate(made):
         run.results[str(number)] = replace(
             run.results[FAILED.id], id=str(number), requirement="CLAIM-02", **more
         )
-    for best in ("calls", "long calls", "race", "t"):
+    for best in ("long calls", "many calls " * 20, NOT_ALL, "race", "t"):
         written(run, tmp_path)
         assert (tmp_path / "reproducers" / "CLAIM-02.py").read_text() == best
         run.results = {k: r for k, r in run.results.items() if r.reproducer != best}
