@@ -13,7 +13,7 @@ from typing import Any
 
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.recording.base_exceptions import violation_of
-from rlconform.certify.recording.recorder import MethodGivenUp
+from rlconform.certify.recording.recorder import EndsCheck
 
 #: A deadline in whole milliseconds may be this much earlier than the one asked for, s.
 CLOCK_TOLERANCE_S = 0.01
@@ -42,8 +42,8 @@ class BackgroundCall:
             self._value = self._call()
         except BaseException as error:  # noqa: BLE001 - ``result`` raises it
             # no person interrupts a thread, so any other error is the plane's
-            skips = isinstance(error, MethodGivenUp)
-            self._error = error if skips else violation_of(error, self._what)
+            ends = isinstance(error, EndsCheck)
+            self._error = error if ends else violation_of(error, self._what)
         finally:
             self.seconds = time.monotonic() - started
             self.finished.set()

@@ -18,12 +18,15 @@ import pytest
 
 from rlconform.certify.plugin.check_result import check_id, is_in_blocks
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.scenarios.block_client import BlockClient
+from rlconform.certify.scenarios.block_client import BlockClient, CallsAtOnce
 
 #: The folder of the checks that have blocks; those in others draw their sizes.
 FOLDER = "functional/contract/"
 #: Cases of a check that run in blocks: others differ in values, or in who looks and who changes.
 CASES = 2
+
+#: The key under which an item stores whether its check makes calls at once.
+_AT_ONCE = pytest.StashKey[CallsAtOnce]()
 
 
 def can_have_blocks(metafunc: pytest.Metafunc) -> bool:
@@ -56,4 +59,5 @@ def in_blocks(item: pytest.Item, plane: PlaneSession, client: Any) -> Any:
     """Return the client; in a run with blocks, a ``BlockClient`` that calls it."""
     if not is_in_blocks(item):
         return client
-    return BlockClient(client, plane.blocks.size(plane.owner()))
+    size = plane.block_size.of(plane.owner(), plane.target.timeouts.operation)
+    return BlockClient(client, size, item.stash.setdefault(_AT_ONCE, CallsAtOnce()))

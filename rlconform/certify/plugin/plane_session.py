@@ -17,7 +17,7 @@ from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.recording_client import RecordingClient
 from rlconform.certify.recording.shorten import error_text
-from rlconform.certify.scenarios.block_client import BlockSize
+from rlconform.certify.scenarios.block_size import BlockSize
 from rlconform.certify.scenarios.earlier_rows import EarlierRows
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
@@ -65,7 +65,7 @@ class PlaneSession:
         self._owner: DataPlaneClient | None = None
         self._actors: ActorPool | None = None
         self.earlier_rows = EarlierRows()
-        self.blocks = BlockSize()
+        self.block_size = BlockSize()
         self.took_steps = False  # earlier steps, since the plane was opened
         self._ray: Any = None
         self._was_open = False

@@ -219,7 +219,7 @@ class CertifyPlugin:
             self._hangs.given_up,
             interruptible=not self.pipe.watched,
             writes_source=in_detail and self._option("rlconform_scripts"),
-            watches=in_detail,
+            watches_changes=in_detail,
         )
         if self._watchdog is not None:
             self._watchdog.watch(recording)

@@ -44,7 +44,11 @@ BLOCKING_CLAIM = "claim_meta, blocking"
 MAX_CALLS = 60
 
 
-class MethodGivenUp(Skipped):
+class EndsCheck(Skipped):
+    """A skip that rlconform itself raises, in any thread of a check; it is no error of a plane."""
+
+
+class MethodGivenUp(EndsCheck):
     """A skip: the check needs a kind of call that hung in several checks and is given up."""
 
 
@@ -88,7 +92,7 @@ class Recording:
     with ``None`` at a ``restart``. ``given_up`` maps kinds of calls that are not made to reasons.
     ``interruptible``: whether a person may press Ctrl-C, which the main thread raises in any call.
     ``writes_source``: whether calls are ever written as source, for a script that repeats them.
-    ``watches``: whether changes of arguments and results are looked for.
+    ``watches_changes``: whether changes of arguments and results are looked for.
     """
 
     def __init__(
@@ -97,9 +101,9 @@ class Recording:
         given_up: Mapping[str, str] = MappingProxyType({}),
         interruptible: bool = True,
         writes_source: bool = True,
-        watches: bool = True,
+        watches_changes: bool = True,
     ) -> None:
-        self._watches = watches
+        self._watches_changes = watches_changes
         self.given_up = given_up
         self._interruptible = interruptible
         self.calls: list[Call] = []
@@ -175,7 +179,7 @@ class Recording:
 
     def watch_arguments(self, record: CallRecord) -> Callable[[], None]:
         """Look at the arguments; return a function that, after the call, records their changes."""
-        if not self._watches or record.number not in self.outcomes:  # one of too many calls
+        if not self._watches_changes or record.number not in self.outcomes:  # one of too many calls
             return lambda: None
         arguments = record.args, record.kwargs
         name = f"{record.who}.{record.method}"
@@ -194,7 +198,7 @@ class Recording:
             elif number in self.outcomes:
                 outcome = brief(result)
                 self._results[id(result)] = (number, result)
-                if self._watches:
+                if self._watches_changes:
                     self.changes.result(record.text, result)
                 self._claimed[number] = list(getattr(result, "sample_ids", None) or ())
             if number in self.outcomes:

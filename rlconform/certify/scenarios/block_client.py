@@ -11,31 +11,27 @@ from __future__ import annotations
 
 import math
 import re
-import time
-import uuid
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from rlconform.certify.assertions.expect import ContractViolation, FewerExamples
-from rlconform.certify.recording.recorder import Skipped
+from rlconform.certify.recording.recorder import EndsCheck
 from rlconform.certify.recording.snapshot import fingerprint
 from rlconform.certify.scenarios.labeled_rows import jagged
-from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta
+from rlconform.contract import BatchMeta, KVBatchMeta
 from rlconform.wire import object_array, object_rows
 from rlconform.wire.leaves import classify_leaf, rows_of
 
 _ROW_OF_BLOCK = re.compile(r"(?s)(.*)~\d+((?:_g\d+)?)")
 _MEMBER = re.compile(r"(?s)(.*?)((?:_g\d+)?)")
 
-
-#: Rows of a block, the most that a plane puts and reads in ``BLOCK_S`` seconds. The first are more
-#: than a small page, word or batch; four of them are more than 1,024.
-SIZES, BLOCK_S = (260, 64), 0.15
 #: Most rows and bytes of a put in blocks.
 MOST_ROWS, MOST_BYTES = 8_000, 8 << 20
 
@@ -44,7 +40,7 @@ class TooLarge(Exception):
     """The error of a check that puts much already, and so can't have blocks for rows."""
 
 
-class NoBlocks(Skipped):
+class NoBlocks(EndsCheck):
     """Ends a run in blocks, which the plane does not allow; the usual run judges the check."""
 
     def __init__(self, why: str) -> None:
@@ -52,51 +48,42 @@ class NoBlocks(Skipped):
         super().__init__(why)
 
 
-class BlockSize:
-    """Measures once how large blocks can be on a plane."""
+class CallsAtOnce:
+    """Notes whether calls of a check have run at the same time; its clients share one.
+
+    Only the fields of a row become visible together. Rows of one put may be claimed or read one by
+    one while it runs, and those of two puts at once may be of either.
+    """
 
     def __init__(self) -> None:
-        self._size: int | None = None
+        self.seen = False
+        self._running = 0
+        self._lock = threading.Lock()
 
-    def size(self, client: DataPlaneClient) -> int:
-        """Return the number of rows of a block.
-
-        Raises:
-            NoBlocks: The plane is too slow.
-        """
-        if self._size is None:
-            took = _seconds_of(client, SIZES[0])
-            slower = (size for size in SIZES if took * size / SIZES[0] <= BLOCK_S)
-            self._size = next(slower, 0)
-        if not self._size:
-            raise NoBlocks(f"the plane is too slow for blocks of {SIZES[-1]} rows")
-        return self._size
-
-
-def _seconds_of(client: DataPlaneClient, rows: int) -> float:
-    """Return how long a put and a read of these many rows take, or infinity if they raise."""
-    partition, ids = f"block-{uuid.uuid4().hex[:8]}", [f"r{n}" for n in range(rows)]
-    batch = TensorDict({"x": torch.arange(rows).reshape(-1, 1)}, batch_size=[rows])
-    try:
-        client.register_partition(partition, ["x"], rows, ["train"])
-        start = time.monotonic()
-        client.put_samples(ids, partition, batch)
-        client.get_samples(ids, partition, ["x"])
-        took = time.monotonic() - start
-        client.clear_samples(ids, partition)
-    except Exception:  # noqa: BLE001 - a plane may raise anything; the checks judge it
-        return math.inf
-    return took
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Note that the block's call runs."""
+        with self._lock:
+            self._running += 1
+            self.seen = self.seen or self._running > 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
 
 
 class BlockClient:
     """The eight methods, each of which calls ``client`` with ``size`` rows in place of one.
 
     Rows of a group ``<uid>_g<number>`` become ``size`` groups. Other attributes are the client's.
+
+    A part of a block, or a block whose rows differ, raises ``NoBlocks`` if the plane was free to
+    return it: in a full claim, or once calls have run at the same time. Else it is a violation.
     """
 
-    def __init__(self, client: Any, size: int) -> None:
-        self._client, self._size = client, size
+    def __init__(self, client: Any, size: int, at_once: CallsAtOnce) -> None:
+        self._client, self._size, self._at_once = client, size, at_once
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -131,7 +118,8 @@ class BlockClient:
             TooLarge: The put would have very many rows or bytes.
         """
         self._expect_small(sample_ids, fields)
-        receipt = self._client.put_samples(
+        receipt = self._call(
+            "put_samples",
             sample_ids=self._blocks(sample_ids),
             partition_id=partition_id,
             **({} if fields is None else {"fields": self._repeated(fields)}),
@@ -143,7 +131,8 @@ class BlockClient:
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDictBase:
         """Read the blocks of the rows."""
-        batch = self._client.get_samples(
+        batch = self._call(
+            "get_samples",
             sample_ids=self._blocks(sample_ids),
             partition_id=partition_id,
             select_fields=select_fields,
@@ -151,17 +140,10 @@ class BlockClient:
         return self._firsts(batch, sample_ids)
 
     def claim_meta(self, partition_id: str, task_name: str, **how: Any) -> Any:
-        """Claim ``size`` times as many rows.
-
-        Raises:
-            NoBlocks: The claim is full and has a part of a block.
-            ContractViolation: The claim is not full and has a part of a block, though each put
-                makes a whole block ready.
-        """
+        """Claim ``size`` times as many rows."""
         asked = how["batch_size"] = how["batch_size"] * self._size
-        return self._of_blocks(
-            self._client.claim_meta(partition_id=partition_id, task_name=task_name, **how), asked
-        )
+        meta = self._call("claim_meta", partition_id=partition_id, task_name=task_name, **how)
+        return self._of_blocks(meta, asked)
 
     def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDictBase:
         """Read the blocks of a meta's rows."""
@@ -174,13 +156,17 @@ class BlockClient:
             extra_info=meta.extra_info,
             tags=self._times(meta.tags),
         )
-        batch = self._client.get_data(whole, select_fields=select_fields)
+        batch = self._call("get_data", meta=whole, select_fields=select_fields)
         return self._firsts(batch, meta.sample_ids)
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
         """Clear the blocks of the rows, or all that the process has put."""
         ids = None if sample_ids is None else self._blocks(sample_ids)
-        self._client.clear_samples(sample_ids=ids, partition_id=partition_id)
+        self._call("clear_samples", sample_ids=ids, partition_id=partition_id)
+
+    def _call(self, method: str, **arguments: Any) -> Any:
+        with self._at_once.call():
+            return getattr(self._client, method)(**arguments)
 
     def _expect_small(self, ids: Sequence[str], fields: TensorDict | None) -> None:
         put_bytes = 0 if fields is None else fields.bytes()
@@ -241,10 +227,16 @@ class BlockClient:
                 at = number * self._size
                 due = f"{self._size} equal values of {what!r} put for {sample_id!r} to stay equal"
                 got = f"{rows[at + other]!r} in place {other}, not {rows[at]!r}"
-                raise ContractViolation(due, got)
+                self._refuse(due, got)
+
+    def _refuse(self, due: str, got: str, *, free: bool = False, leans_on: str = "") -> NoReturn:
+        """Raise ``NoBlocks`` if the plane was free to return this, else a violation."""
+        if free or self._at_once.seen:
+            raise NoBlocks("rows that were put at once are claimed or overwritten apart")
+        raise ContractViolation(due, got, leans_on=(leans_on,) if leans_on else ())
 
     def _of_blocks(self, meta: BatchMeta, most: float = math.inf) -> Any:
-        """Return the meta of the blocks' rows; only one of ``most`` rows may have a part of one."""
+        """Return the meta of the blocks' rows; a claim of ``most`` rows may have a part of one."""
         blocks: dict[str, list[int]] = {}
         for place, sample_id in enumerate(meta.sample_ids):
             found = _ROW_OF_BLOCK.fullmatch(sample_id)
@@ -252,10 +244,9 @@ class BlockClient:
         for sample_id, places in blocks.items():
             if len(places) == self._size:
                 continue
-            if len(meta.sample_ids) >= most:
-                raise NoBlocks("a claim has a part of the rows that were put at once")
             due = f"all of the {self._size} rows of {sample_id!r}, which were put at once"
-            raise ContractViolation(due, f"{len(places)} of them", leans_on=("CLAIM-04",))
+            full = len(meta.sample_ids) >= most
+            self._refuse(due, f"{len(places)} of them", free=full, leans_on="CLAIM-04")
         if len(blocks) * self._size == len(meta.sample_ids):
             for values, what in ((meta.tags, "tags"), (meta.sequence_lengths, "sequence_lengths")):
                 if values is not None:

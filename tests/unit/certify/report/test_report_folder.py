@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlconform.certify.report import report_folder
+from rlconform.certify.report.report_folder import folder_to_write
 from rlconform.certify.report.verify import Fault, verify_report
 
 
@@ -64,3 +65,71 @@ def test_a_name_in_the_footer_leads_nowhere_else(issued: Path, name: str) -> Non
     (issued / "report.json").write_text(json.dumps(report), "utf-8")
     found = {(one.fault, one.where) for one in verify_report(issued).findings}
     assert found in ({(Fault.TAMPERED, name)}, {(Fault.MISSING, name)})
+
+
+# -- which folder is written ---------------------------------------------------------------------
+
+WHOLE, PART = {"complete": True}, {"complete": False}
+FUNCTIONAL = {"level": "functional", "target": {"spec": "acme"}}
+UNIT = {"level": "unit", "target": {"spec": "other"}}
+
+
+def folder_with(folder: Path, selected: str = "", **footer: bool) -> Path:
+    """A folder that holds a report of this kind."""
+    folder.mkdir(parents=True)
+    report = {"header": FUNCTIONAL | {"selected": selected}, "footer": footer}
+    (folder / "report.json").write_text(json.dumps(report), "utf-8")
+    return folder
+
+
+def test_a_partial_report_never_replaces_a_complete_one(tmp_path: Path) -> None:
+    out = folder_with(tmp_path / "out", **WHOLE)
+    assert folder_to_write(out, UNIT, whole=False, force=False) == tmp_path / "out-partial"
+    folder_with(tmp_path / "out-partial", **PART)
+    assert folder_to_write(out, UNIT, whole=False, force=False) == tmp_path / "out-partial"
+
+
+def test_a_complete_report_in_the_partial_folder_is_kept_too(tmp_path: Path) -> None:
+    out = folder_with(tmp_path / "out", **WHOLE)
+    folder_with(tmp_path / "out-partial", **WHOLE)
+    assert folder_to_write(out, UNIT, whole=False, force=False) == tmp_path / "out-partial-2"
+
+
+@pytest.mark.parametrize(("whole", "force"), [(True, False), (False, True)])
+def test_a_complete_run_or_force_replaces_anything(
+    tmp_path: Path, whole: bool, force: bool
+) -> None:
+    out = folder_with(tmp_path / "out", **WHOLE)
+    assert folder_to_write(out, UNIT, whole, force) == out
+
+
+def test_a_lower_level_of_the_same_target_is_partial(tmp_path: Path) -> None:
+    out = folder_with(tmp_path / "out", **WHOLE)
+    lower = FUNCTIONAL | {"level": "unit"}
+    assert folder_to_write(out, lower, whole=True, force=False) == tmp_path / "out-partial"
+    assert folder_to_write(out, lower, whole=True, force=True) == out
+    for level in ("functional", "e2e"):
+        same = FUNCTIONAL | {"level": level}
+        assert folder_to_write(out, same, whole=True, force=False) == out
+
+
+def test_a_partial_report_replaces_another_one(tmp_path: Path) -> None:
+    for name, selected, footer in (("cut", "", PART), ("narrowed", "claim", WHOLE)):
+        out = folder_with(tmp_path / name, selected, **footer)
+        assert folder_to_write(out, UNIT, whole=False, force=False) == out
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "3", '{"footer": {"complete": true}}', "\xff"])
+def test_other_files_are_replaced(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text, "latin-1")
+    assert folder_to_write(tmp_path, UNIT, whole=False, force=False) == tmp_path
+    assert folder_to_write(tmp_path / "new", UNIT, whole=False, force=False) == tmp_path / "new"
+
+
+def test_the_current_folder_has_a_name_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = folder_with(tmp_path / "here", **WHOLE)
+    monkeypatch.chdir(here)
+    chosen = folder_to_write(Path("."), UNIT, whole=False, force=False)
+    assert chosen.resolve() == tmp_path / "here-partial"

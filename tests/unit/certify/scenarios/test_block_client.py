@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.assertions.expect import ContractViolation, FewerExamples
 from rlconform.certify.scenarios.block_client import (
     MOST_BYTES,
     BlockClient,
-    BlockSize,
+    CallsAtOnce,
     NoBlocks,
     TooLarge,
 )
 from rlconform.certify.scenarios.partition import batch_of
+from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import KVBatchMeta
 from rlconform.wire import object_rows
 from rlconform.wire.leaves import is_jagged, rows_of
@@ -36,7 +36,7 @@ def plane() -> Iterator[MemoryClient]:
 
 @pytest.fixture
 def blocks(plane: MemoryClient) -> BlockClient:
-    made = BlockClient(plane, SIZE)
+    made = BlockClient(plane, SIZE, CallsAtOnce())
     made.register_partition("p", ["x", "y", "log"], 4, ["train"])
     return made
 
@@ -82,7 +82,7 @@ def test_claims_and_metas_name_rows(blocks: BlockClient) -> None:
 
 
 def test_members_of_a_group_become_members_of_several_groups(plane: MemoryClient) -> None:
-    blocks = BlockClient(plane, SIZE)
+    blocks = BlockClient(plane, SIZE, CallsAtOnce())
     blocks.register_partition("p", ["x"], 4, ["train"], grpo_group_size=2)
     for member, ready in (("u_g0", []), ("u_g1", ["u_g0", "u_g1"])):
         blocks.put_samples([member], "p", batch_of({"x": torch.zeros(1)}, 1))
@@ -128,7 +128,7 @@ def test_a_part_of_a_block_in_a_full_claim_ends_the_run(
 ) -> None:
     put(blocks, ["a", "b"])
     plane.claim_meta("p", "train", ["x"], 1, blocking=False)
-    with pytest.warns(FewerExamples, match="part"), pytest.raises(NoBlocks):
+    with pytest.warns(FewerExamples, match="apart"), pytest.raises(NoBlocks):
         blocks.claim_meta("p", "train", required_fields=["x"], batch_size=1, blocking=False)
 
 
@@ -147,8 +147,10 @@ def test_a_receipt_of_a_part_of_a_block_is_a_violation() -> None:
         def put_samples(self, *args: Any, **kwargs: Any) -> Any:
             return super().put_samples(*args, **kwargs).subset([0])
 
-    with closing(NamesOneRow({})) as client, pytest.raises(ContractViolation, match="all of the 3"):
-        BlockClient(client, SIZE).put_samples(["a"], "p", batch_of({"x": torch.zeros(1)}, 1))
+    with closing(NamesOneRow({})) as client:
+        blocks = BlockClient(client, SIZE, CallsAtOnce())
+        with pytest.raises(ContractViolation, match="all of the 3"):
+            blocks.put_samples(["a"], "p", batch_of({"x": torch.zeros(1)}, 1))
 
 
 def test_a_put_that_is_large_by_itself_has_no_blocks(blocks: BlockClient) -> None:
@@ -164,31 +166,40 @@ def test_what_the_plane_refuses_is_refused(blocks: BlockClient) -> None:
         blocks.get_data(KVBatchMeta("p", None, ["unknown"], fields=["x"]))
 
 
-class RefusesManyRows(MemoryClient):
-    """Raises for a put of more than a few rows."""
-
-    def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[dict[str, Any]] | None = None,
-    ) -> Any:
-        if len(sample_ids) > 10:
-            raise RuntimeError("too many rows")
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+@pytest.fixture
+def beside_a_call(blocks: BlockClient) -> BlockClient:
+    """The client of a check in which another one's claim has waited while this one put a row."""
+    waiting = BackgroundCall(
+        lambda: blocks.claim_meta("p", "train", required_fields=["y"], batch_size=1, timeout_s=9),
+        "a claim that waits",
+    )
+    assert not waiting.returned_within(0.1)
+    put(blocks, ["b"])
+    assert waiting.result(9).sample_ids == ["b"]
+    return blocks
 
 
-def test_a_fast_plane_has_the_largest_blocks(plane: MemoryClient) -> None:
-    size = BlockSize()
-    assert size.size(plane) == 260
-    assert size.size(plane) == 260
+def test_after_calls_at_once_a_plane_may_overwrite_and_claim_rows_one_by_one(
+    plane: MemoryClient, beside_a_call: BlockClient
+) -> None:
+    put(beside_a_call, ["a"])
+    changes_last(plane)
+    with pytest.warns(FewerExamples, match="apart"), pytest.raises(NoBlocks):
+        beside_a_call.get_samples(["a"], "p", ["x"])
+    plane.claim_meta("p", "train", ["x"], 1, blocking=False)
+    with pytest.warns(FewerExamples, match="apart"), pytest.raises(NoBlocks):
+        beside_a_call.claim_meta("p", "train", required_fields=["x"], batch_size=2, blocking=False)
 
 
-def test_a_plane_that_can_not_put_a_block_has_none() -> None:
-    client = RefusesManyRows({})
-    size = BlockSize()
-    for _ in range(2):
-        with pytest.warns(FewerExamples, match="too slow"), pytest.raises(NoBlocks):
-            size.size(client)
-    client.close()
+def test_the_end_of_a_run_in_blocks_is_no_error_of_the_plane_in_a_thread(
+    plane: MemoryClient, blocks: BlockClient
+) -> None:
+    put(blocks, ["a"])
+    plane.claim_meta("p", "train", ["x"], 1, blocking=False)
+    put(blocks, ["b"])
+
+    def claim() -> object:
+        return blocks.claim_meta("p", "train", required_fields=["x"], batch_size=1, blocking=False)
+
+    with pytest.warns(FewerExamples, match="apart"), pytest.raises(NoBlocks):
+        BackgroundCall(claim, "a claim").result(9)
