@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and the plugin with its event pipe."""
     config.addinivalue_line("markers", "requirement(id): the requirement that a check checks")
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
-    config.addinivalue_line("markers", "large: puts much or takes long by itself: no blocks for rows")
+    config.addinivalue_line("markers", "large: puts much or takes long: no blocks of rows")
     fd = config.getoption("--rlconform-events-fd")
     checks = CertifyPlugin(config, EventPipe(fd))
     config.pluginmanager.register(checks, "rlconform-checks")
