@@ -44,6 +44,7 @@ import psutil
 from rlconform._env import FORK_WORKERS
 from rlconform._preload import preload
 from rlconform.backends.ray_worker import WORKER_SERVER, address_of, start_conditions
+from rlconform.backends.worker_pids import alike, use_up_pids
 
 #: What almost all workers of planes import.
 NEEDED_BY_WORKERS = ("torch", "tensordict")
@@ -52,6 +53,8 @@ _RAYLET = "RAY_RAYLET_PID"
 #: prctl's option that sends a signal to the caller when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _LARGEST_REQUEST = 1 << 18
+#: How often a worker is forked for a pid that others may take.
+_TRIES = 3
 #: Pids of the servers that this process has started.
 _SERVERS: list[int] = []
 
@@ -130,6 +133,7 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
     conditions = start_conditions()
     ray_is_of = _raylet_of_ray(os.environ)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no worker stays behind as a zombie
+    like: int | None = None
     while True:
         connection, _ = listener.accept()
         if _user_of(connection) != os.getuid():
@@ -137,6 +141,11 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
             continue
         message, files, _, _ = socket.recv_fds(connection, _LARGEST_REQUEST, 3)
         request = json.loads(message)
+        if "like" in request:
+            like = request["like"]
+            connection.send(b"noted")
+            connection.close()
+            continue
         environment = request["environment"]
         possible = request["conditions"] == conditions
         possible &= ray_is_of in (None, environment.get(_RAYLET))
@@ -144,15 +153,29 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
             _import(modules, environment)
             ray_is_of = _raylet_of_ray(environment)
             possible = threading.active_count() == 1
-        if possible and os.fork() == 0:
+        if possible and _fork(like) == 0:
             listener.close()
             connection.close()
             _become_worker(request, files)
+        like = None if possible else like
         with suppress(OSError):  # Ray has ended who asked
             connection.send(b"forked" if possible else b"refused")
         connection.close()
         for fd in files:
             os.close(fd)
+
+
+def _fork(like: int | None) -> int:
+    """Fork as ``os.fork`` does; try for a pid that is like another, if one is given."""
+    for _ in range(_TRIES if like is not None else 0):
+        assert like is not None
+        use_up_pids(like)
+        pid = os.fork()
+        if alike(pid or os.getpid(), like):
+            return pid
+        if pid == 0:
+            os._exit(0)  # another process got the pid
+    return os.fork()
 
 
 def _raylet_of_ray(environment: Mapping[str, str]) -> str | None:

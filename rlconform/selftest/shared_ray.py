@@ -1,6 +1,6 @@
 """A Ray cluster and actors that the consecutive trials of a job share.
 
-    job ──starts──▶ this module as a process: ensure_ray() ──address──▶ job
+    job ──starts──▶ this module as a process: ensure_ray() ──address, worker server──▶ job
     trial ──joins──▶ that Ray; its checks use actors that are already running
 
 Otherwise a trial would spend most of its time on starting processes. Planes that a trial opens
@@ -9,11 +9,13 @@ still end with it. An actor that hangs is killed and replaced.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
 
 from rlconform._env import KEPT_ACTORS, SHARED_RAY
+from rlconform.backends.ray_worker import WORKER_SERVER
 from rlconform.backends.ray_worker_server import NEEDED_BY_WORKERS, start_worker_server
 from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.workspace import Workspace
@@ -40,10 +42,10 @@ class SharedRay:
     def environment(self) -> Mapping[str, str]:
         """Wait for the cluster; return variables to join it, or raise ``RuntimeError``."""
         assert self._process.stdout is not None
-        address = self._process.stdout.readline().strip()
+        address, _, server = self._process.stdout.readline().strip().partition(" ")
         if not address:
             raise RuntimeError("the Ray of the self-test did not start; its messages are above")
-        return {SHARED_RAY: address, KEPT_ACTORS: NAMESPACE}
+        return {SHARED_RAY: address, KEPT_ACTORS: NAMESPACE, WORKER_SERVER: server}
 
     def close(self) -> None:
         """Stop the cluster and all processes that it leaves behind; wait until they have ended."""
@@ -61,7 +63,8 @@ def serve() -> None:
     from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415
 
     with ensure_ray():
-        sys.stdout.write(f"{ray.get_runtime_context().gcs_address}\n")
+        address = ray.get_runtime_context().gcs_address
+        sys.stdout.write(f"{address} {os.environ.get(WORKER_SERVER, '')}\n")
         sys.stdout.flush()
         sys.stdin.read()
 

@@ -41,6 +41,22 @@ with ensure_ray() as runtime:
             server.kill()
 print("left" if psutil.pid_exists(pid) else "ended")
 """
+ALIKE = """
+from contextlib import closing
+from rlconform.backends.ray_runtime import ensure_ray
+from rlconform.backends.ray_worker_server import start_separate_server
+from rlconform.backends.ray_store import TARGET
+from rlconform.certify.isolation.actor_pool import ActorPool
+from rlconform.certify.isolation.client_actor import ClientActor
+from rlconform.certify.recording.busy_time import BusyTime
+
+start_separate_server()
+with ensure_ray(), closing(TARGET.open(TARGET.config, True)):
+    pool = ActorPool("ray_store", TARGET.config, TARGET.timeouts, BusyTime())
+    pids = [client.ask("its pid", 0.0, ClientActor.pid) for client in pool.take(4)]
+    print(*(sum((pid - other) % 4096 == 0 for other in pids) for pid in pids))
+    pool.close()
+"""
 ITS_SERVER = """
 import subprocess
 import sys
@@ -71,3 +87,9 @@ def test_a_stopped_worker_of_anothers_server_ends_with_its_ray() -> None:
     """It is no child of Ray's processes, and a raylet that was killed has not ended it."""
     first, *_, last = lines_of(ITS_SERVER, STOPPED_WORKER)  # between them Ray says what it lost
     assert (first, last) == ("forked", "ended")
+
+
+@pytest.mark.timeout(180)
+def test_two_of_four_actors_have_pids_with_equal_low_bits() -> None:
+    """A plane that numbers writers by some bits of their pids takes these two for one."""
+    assert lines_of(ALIKE)[0] == "2 1 2 1"

@@ -12,6 +12,7 @@ If an actor fails, the pool ends all actors started with it: they would slow dow
 from __future__ import annotations
 
 import os
+import time
 import uuid
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlconform._env import KEPT_ACTORS
+from rlconform.backends.worker_pids import alike, next_worker_like
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.client_actor import Answer, ClientActor
 from rlconform.certify.isolation.hosts import RayHost, host_for
@@ -33,6 +35,8 @@ from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped
 from rlconform.certify.recording.shorten import shorten
 from rlconform.contract import Timeouts
 
+#: How often an actor is started for a pid that another process may take.
+_TRIES = 3
 #: Seconds for an actor to start and to import what a client needs, even on a busy machine.
 ACTOR_START_S = 120.0
 
@@ -66,10 +70,29 @@ class ActorPool:
         self._late = ""  # why no more actors are started, once some did not start in time
 
     def take(self, count: int) -> list[RemoteClient]:
-        """Return ``count`` clients, each in its own process; every check gets the same ones."""
+        """Return ``count`` clients, each in its own process; every check gets the same ones.
+
+        Where the kit's server forks workers, the pids of the first and third have the same low
+        bits: a plane that knows a process by these takes them for one.
+        """
         self._pool = [client for client in self._pool if not client.died]
+        self._pool += self.start(max(0, min(count, 2) - len(self._pool)))
+        if count > 2 and len(self._pool) == 2:
+            self._pool.append(self._start_like(self._pool[0]))
         self._pool += self.start(max(0, count - len(self._pool)))
         return self._pool[:count]
+
+    def _start_like(self, other: RemoteClient) -> RemoteClient:
+        """Start an actor whose pid has the low bits of another's, or any if none comes."""
+        like = other.ask("its pid", 0.0, ClientActor.pid)
+        for _ in range(_TRIES if not self._hosts else 0):
+            if not next_worker_like(like):
+                break
+            (client,) = self.start(1)
+            if alike(client.ask("its pid", 0.0, ClientActor.pid), like):
+                return client
+            client.end()  # Ray had a worker in reserve
+        return self.start(1)[0]
 
     def start(self, count: int) -> list[RemoteClient]:
         """Start ``count`` new actors, each with an attached client. If one fails, end them all.
@@ -158,7 +181,8 @@ class ActorPool:
             else:
                 actors.append(actor)
         while len(actors) < count:
-            name = uuid.uuid4().hex
+            # In the order of their start: the first and third have pids that are alike.
+            name = f"{time.time_ns()}-{uuid.uuid4().hex}"
             self._taken.add(name)
             kept = {"name": name, "namespace": self._kept, "lifetime": "detached"}
             actors.append(_new(None, **kept).remote())

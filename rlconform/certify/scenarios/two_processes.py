@@ -11,11 +11,12 @@ from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
 
-#: Who looks and who changes: 0 is the owner, 1 and 2 are attached.
+#: Who looks and who changes: 0 is the owner, the others are attached. The pids of the first and
+#: third have the same low bits.
 PAIRS = {
     "attached_looks_owner_changes": (1, 0),
     "owner_looks_attached_changes": (0, 1),
-    "attached_looks_attached_changes": (1, 2),
+    "attached_looks_attached_changes": (1, 3),
 }
 
 #: Runs a check once for each pair.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 from collections import Counter
 from typing import Any
@@ -65,6 +67,11 @@ class _PutsInSessions(ControllerClient):
         """Return the name of a client's session."""
         return process_id()
 
+    def new_number(self) -> int:
+        """Return the number of a put in its session."""
+        self._count += 1
+        return self._count
+
     def compared(self, *rows: Any) -> list[Any]:
         """Return what a retry has in common with the put before: of its rows, all by default."""
         return list(rows)
@@ -72,11 +79,11 @@ class _PutsInSessions(ControllerClient):
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        self._count += 1
+        number = self.new_number()
         if isinstance(sample_ids, list) and sample_ids and isinstance(fields, TensorDict):
             names = list(map(str, fields.keys()))
             rows = self.compared(str(partition_id), list(map(str, sample_ids)), sorted(names))
-            if self._connection.call("seen", (self._session, self._count), rows):
+            if self._connection.call("seen", (self._session, number), rows):
                 return KVBatchMeta(partition_id, None, list(sample_ids), fields=names)
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
@@ -96,6 +103,24 @@ class SessionsNamedByRandomNumbers(_PutsInSessions):
 
     def new_session(self) -> Any:
         return random.getrandbits(64)
+
+    def compared(self, *_: Any) -> list[Any]:
+        return []
+
+
+#: Numbers the puts of this process, whatever client makes them.
+_NUMBERS = itertools.count()
+
+
+@ray_mutant("PUT-13", evidence="no sample", may_fail="PUT-05 PUT-11 PUT-21 PUT-23 CLAIM-02")
+class PutOfLikePidTakenForRetry(_PutsInSessions):
+    """Knows a writer by 12 bits of its pid, and drops a put with a number that it has seen."""
+
+    def new_session(self) -> Any:
+        return os.getpid() & 0xFFF
+
+    def new_number(self) -> int:
+        return next(_NUMBERS)
 
     def compared(self, *_: Any) -> list[Any]:
         return []

@@ -19,6 +19,7 @@ from rlconform._env import FORK_WORKERS
 from rlconform.backends import ray_worker, ray_worker_server
 from rlconform.backends.ray_worker import WORKER_SERVER
 from rlconform.backends.ray_worker_server import forked_workers, start_separate_server
+from rlconform.backends.worker_pids import next_worker_like
 
 #: A program in a worker's place: it prints how it runs, and ends with status 3 when told to.
 PROGRAM = """
@@ -114,6 +115,25 @@ def test_a_worker_is_a_fork_that_runs_like_a_new_process(
     psutil.wait_procs([forked], timeout=30)
     assert forked_workers() == []
     assert worker.wait(30) == 0
+
+
+def test_the_next_worker_has_the_low_bits_of_a_pid(server: psutil.Process, program: Path) -> None:
+    """The worker after it has any pid: to use pids up takes a tenth of a second."""
+    like = os.getpid()
+    assert next_worker_like(like)
+    pids = []
+    for _ in range(2):
+        worker = launched(program)
+        assert told(worker)["parent"] == server.pid
+        pids += [each.pid for each in forked_workers() if each.pid not in pids]
+        worker.communicate(timeout=30)
+    assert [(pid - like) % 4096 == 0 for pid in pids] == [True, False]
+
+
+def test_no_worker_is_promised_without_the_server(server: psutil.Process) -> None:
+    server.kill()
+    server.wait()
+    assert not next_worker_like(os.getpid())
 
 
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "PYTHONPATH", "RLCONFORM_RUN"])

@@ -86,6 +86,13 @@ def test_a_plane_that_refuses_confusable_names_passes() -> None:
     assert run_on(plane, "PUT-13").failure is None
 
 
+@pytest.mark.usefixtures("unhurried")
+def test_a_claim_may_time_out_if_its_rows_come_after_its_time() -> None:
+    """As on a busy machine, where the run's own puts take longer than a claim waits."""
+    hurried = replace(MEMORY.timeouts, operation=0.001)
+    assert run_on(replace(MEMORY, timeouts=hurried), "CLAIM-02").failure is None
+
+
 class SwapsRowsOfLargeReads(MemoryClient):
     """A plane that swaps the first two rows of a read of more than 256."""
 
