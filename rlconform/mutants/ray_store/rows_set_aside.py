@@ -11,6 +11,9 @@ from rlconform.mutants.memory.helpers import give_back, rows_in
 from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
 from rlconform.mutants.types import Ids, Names
 
+#: Ready rows of which a claim that waits takes whole pages.
+PAGE = 256
+
 
 class _SetsRowsAside(Controller):
     _waiting_ranks = State(Counter[tuple[str, str]])  # by partition and task
@@ -25,13 +28,19 @@ class _SetsRowsAside(Controller):
         known = self._index._partitions.get(partition_id)
         return 1 if known is None else known._group_size
 
+    async def has_page(self, partition_id: str, task: str, names: Names) -> bool:
+        known = self._index._partitions.get(partition_id)
+        return known is not None and known.is_ready(task, frozenset(names), PAGE)
+
 
 class _SetsRowsAsideForSome(ControllerClient):
     """A client that sets the ready rows aside for some claims that wait for more."""
 
     controller_class = _SetsRowsAside
 
-    def of_waiting(self, _partition_id: str, _dp_rank: int | None) -> bool:
+    def of_waiting(
+        self, _partition_id: str, _task: str, _names: Names, _dp_rank: int | None
+    ) -> bool:
         """Whether rows are set aside for such a claim."""
         return False
 
@@ -46,7 +55,7 @@ class _SetsRowsAsideForSome(ControllerClient):
         timeout_s: float = 60.0,
     ) -> KVBatchMeta:
         call, where = self._connection.call, (partition_id, task_name)
-        waits = blocking is True and self.of_waiting(partition_id, dp_rank)
+        waits = blocking is True and self.of_waiting(*where, required_fields, dp_rank)
         if blocking is False and call("ranks_wait", *where):
             required_fields = [*required_fields, "set aside"]
         if waits:
@@ -63,7 +72,9 @@ class _SetsRowsAsideForSome(ControllerClient):
 class WaitingRankSetsRowsAside(_SetsRowsAsideForSome):
     """Sets the ready rows aside for a claim of a ``dp_rank`` that waits for more."""
 
-    def of_waiting(self, _partition_id: str, dp_rank: int | None) -> bool:
+    def of_waiting(
+        self, _partition_id: str, _task: str, _names: Names, dp_rank: int | None
+    ) -> bool:
         return dp_rank is not None
 
 
@@ -71,8 +82,18 @@ class WaitingRankSetsRowsAside(_SetsRowsAsideForSome):
 class WaitingClaimSetsGroupsAside(_SetsRowsAsideForSome):
     """Sets the groups that are whole aside for a claim that waits for more of them."""
 
-    def of_waiting(self, partition_id: str, _dp_rank: int | None) -> bool:
+    def of_waiting(
+        self, partition_id: str, _task: str, _names: Names, _dp_rank: int | None
+    ) -> bool:
         return int(self._connection.call("group_size", partition_id)) > 1
+
+
+@ray_mutant("CLAIM-04", evidence="rows ready while another waits", may_fail="CLAIM-02 CLAIM-15")
+class WaitingClaimSetsPagesAside(_SetsRowsAsideForSome):
+    """Sets ready rows aside for a claim that waits for more, once a page of 256 is ready."""
+
+    def of_waiting(self, partition_id: str, task: str, names: Names, _dp_rank: int | None) -> bool:
+        return bool(self._connection.call("has_page", partition_id, task, list(names)))
 
 
 #: Ready rows from which a rank is sent rows ahead.

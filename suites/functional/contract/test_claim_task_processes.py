@@ -1,4 +1,4 @@
-"""CLAIM-03, CLAIM-12 across processes: a task is the same in each, and its ranks share its rows."""
+"""CLAIM-02, CLAIM-03, CLAIM-12: tasks are the same in each process, and ranks share their rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rlconform.certify.assertions.expect import expect, expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal, is_rejected
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.registrations import TASKS_REGISTERED_AGAIN
 from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.contract import DataPlaneClient
@@ -71,6 +71,22 @@ def test_a_process_claims_for_its_task_after_another_has_registered_others(
         for view in (looker, changer):
             done = view.consumed(*tasks)
             expect(done is (task == tasks[-1]), f"the status of {tasks} after {task!r}", done)
+
+
+@requirement("CLAIM-02", leans_on=("REG-08",))
+@each_pair
+def test_a_task_that_another_adds_claims_what_the_others_have_claimed(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that take rows off their queues once every task has them have none for a new task."""
+    looker, changer = looker_and_changer(part, actors, pair)
+    looker.put_labeled(IDS)
+    for task in TASKS:
+        expect_ids(changer.claim(task), IDS, f"rows that {task!r} claims")
+    changer.register(tasks=[*TASKS, "added"])
+    if is_rejected(lambda: looker.expect_labeled(IDS)):
+        return  # the registration dropped the rows, which REG-08 judges
+    expect_ids(looker.claim("added"), IDS, "rows that a task claims which was added since")
 
 
 @requirement("CLAIM-12", leans_on=("LIFE-02", "CLAIM-04"))
