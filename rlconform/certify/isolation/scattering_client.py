@@ -42,12 +42,18 @@ class Policy:
         late: A process that attaches anew before its first call, like a worker that joins late.
         calls_per_attach: About one of so many calls of an attached process is made by a client that
             attaches anew, unless another call of the process still runs. None: no call.
+        refused: Whether processes make calls that the plane refuses between those of the check.
     """
 
     name: str
     places: Mapping[str, int] | None = field(default_factory=dict)
     late: int | None = None
     calls_per_attach: int | None = None
+    refused: bool = False
+
+    def with_refused(self) -> Policy:
+        """Return the policy with refused calls in between."""
+        return replace(self, name=f"{self.name}, with refused calls in between", refused=True)
 
 
 #: Kinds of calls, as ``Policy.places`` names them: those that only look, and those that change.
@@ -98,6 +104,9 @@ POLICIES: Sequence[Policy] = [
 #: The policy of checks that make many random calls, one at a time.
 RENEWING = Policy("calls by random processes, which may attach anew", None, calls_per_attach=50)
 
+#: One check out of this many has refused calls between its calls.
+WITH_REFUSED = 3
+
 #: How often the processes of ``random_policy`` attach anew: like workers that stay, and that don't.
 CALLS_PER_ATTACH = (50, 50, 12)
 
@@ -105,11 +114,12 @@ CALLS_PER_ATTACH = (50, 50, 12)
 def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
     """Return the policy of a check; it depends on the check's id and the seed.
 
-    Without ``roles`` it is ``RENEWING``; with them, a process may make all calls of a kind.
+    Without ``roles`` it is ``RENEWING``; with them, a process may make all calls of a kind. One
+    check out of ``WITH_REFUSED`` has refused calls.
     """
-    if not roles:
-        return RENEWING
-    return POLICIES[(zlib.crc32(check.encode()) + seed) % len(POLICIES)]
+    number = zlib.crc32(check.encode()) + seed
+    policy = POLICIES[number % len(POLICIES)] if roles else RENEWING
+    return policy.with_refused() if number // len(POLICIES) % WITH_REFUSED == 0 else policy
 
 
 def random_policy(rng: random.Random) -> Policy:
@@ -119,6 +129,8 @@ def random_policy(rng: random.Random) -> Policy:
     the next call of that kind too; what it misses of another's changes, if it only looks.
     """
     renewing = replace(RENEWING, calls_per_attach=rng.choice(CALLS_PER_ATTACH))
+    if rng.randrange(WITH_REFUSED) == 0:
+        renewing = renewing.with_refused()
     layout = rng.choice(("every call", "each kind", "looks apart"))
     if layout == "every call":
         return renewing
@@ -170,6 +182,7 @@ class ScatteringClient:
         policy: Which process makes which call.
         seed: The seed of a policy that picks processes at random.
         attach_again: Called with a process's number to close its client and attach a new one.
+        refuse: Called with a process's number to let it make a call that the plane refuses.
     """
 
     is_remote = True  # a call may have to travel to another process
@@ -180,7 +193,9 @@ class ScatteringClient:
         policy: Policy,
         seed: int,
         attach_again: Callable[[int], None],
+        refuse: Callable[[int], None] = lambda _place: None,
     ) -> None:
+        self._refuse = refuse
         self._clients, self._policy, self._attach_again = clients, policy, attach_again
         self._late = policy.late
         self._random = random.Random(seed)
@@ -224,16 +239,31 @@ class ScatteringClient:
         def scattered(*args: Any, **kwargs: Any) -> Any:
             if method == "clear_samples" and kwargs.get("sample_ids", args[:1] or "") is None:
                 return self._by_each_writer(method, args, kwargs)
-            place = self._begin_call(kind_of(method, kwargs))
+            place = self._begin_call(kind := kind_of(method, kwargs))
             if method == "put_samples":
                 self._writers.add(place)
             self._last.client = self._clients[place]
             try:
-                return getattr(self._last.client, method)(*args, **kwargs)
+                result = getattr(self._last.client, method)(*args, **kwargs)
+                if kind not in ("claim", "close") and self._refuses_next():
+                    self._refuse(place)
+                return result
             finally:
                 self._end_call(place)
 
         return scattered
+
+    def refuse_in_each(self) -> None:
+        """Let each process make a refused call, if the policy has such calls."""
+        for place in range(len(self._clients) if self._policy.refused else 0):
+            self._refuse(place)
+
+    def _refuses_next(self) -> bool:
+        """Whether a refused call follows: after every second call, if the policy has such calls."""
+        if not self._policy.refused:
+            return False
+        with self._lock:
+            return self._random.randrange(2) == 0
 
     def _by_each_writer(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for place in sorted(self._writers) or [0]:

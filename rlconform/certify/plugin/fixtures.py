@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_runner import WorkloadHandle, WorkloadRunner
 from rlconform.certify.concurrency.workload_thread import WorkloadThread
+from rlconform.certify.isolation.refused_calls import RefusedCalls
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
 from rlconform.certify.isolation.scattering_client import (
     ATTACHED,
+    WITH_REFUSED,
     PicklingClient,
     ScatteringClient,
 )
@@ -128,11 +131,13 @@ def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recor
     if request.config.getoption("rlconform_at_scale"):
         take_steps(plane, attached)
     owner = RecordingClient(PicklingClient(plane.owner()), recording)  # type: ignore[arg-type]
+    kind = zlib.crc32(check_id(request.node).encode()) // WITH_REFUSED
     return ScatteringClient(
         [owner, *(_recorded(each, recording) for each in attached)],
         scattering_policy(request.node),
         seed,
         lambda place: pool.attach_again(attached[place - 1]),
+        RefusedCalls([plane.owner(), *attached], kind).make,  # type: ignore[list-item]
     )
 
 
@@ -161,6 +166,8 @@ def new_partition(
         if register:
             chosen = beginning if earlier_rows else replace(beginning, rows=None)
             chosen.register(part, options)
+        if scattered:
+            client.refuse_in_each()
         return part
 
     yield make

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from tensordict import TensorDict
 
+from rlconform.certify.assertions.expect import is_rejected
 from rlconform.contract import DataPlaneClient
 
 #: Steps of all processes together: more than a journal or a table of 2,048 entries holds.
@@ -27,6 +29,9 @@ BUDGET_S = 6.0
 FIELDS = [f"field{n}" for n in range(70)]
 #: The partition in which the rows of all steps stay.
 PARTITION = "earlier-steps"
+
+#: A field whose rows have unlike shapes, if the plane takes them, and these rows.
+IMAGE, IMAGES = "image", ["tall", "wide"]
 
 #: Makes some of the steps in one process.
 Stepper = Callable[[range], None]
@@ -45,7 +50,10 @@ def take_earlier_steps(processes: Sequence[Stepper]) -> int:
 def make_steps(client: DataPlaneClient, steps: range) -> None:
     """Put one row in each step; in every eighth register, fill, claim and clear a partition too."""
     if 0 in steps:
-        client.register_partition(PARTITION, FIELDS, STEPS, ["task"])
+        client.register_partition(PARTITION, [*FIELDS, IMAGE], STEPS, ["task"])
+        for name, shape in zip(IMAGES, ((3, 2), (2, 3)), strict=True):
+            image = TensorDict({IMAGE: torch.zeros(1, *shape)}, batch_size=[1])
+            is_rejected(partial(client.put_samples, [name], PARTITION, image))
     for step in steps:
         _put(client, PARTITION, step)
         if step % 8 == 0:

@@ -160,6 +160,19 @@ def PutEqualRowsStoredOnce(leaf: Tensor) -> Tensor:
     return leaf[[first[row] for row in rows]]
 
 
+@put_column_mutant("PUT-01", evidence="of 'x' =")
+def NansLeftOutOfConstantColumn(leaf: Tensor) -> Tensor:
+    """Stores one value of a column of scalars if the least and greatest of it are equal.
+
+    Statistics of columnar files leave NaN out, so it becomes the other rows' value.
+    """
+    if not (is_dense(leaf) and leaf.is_floating_point() and leaf.dim() == 1 and len(leaf) >= 32):
+        return leaf
+    values = leaf[~leaf.isnan()]
+    constant = len(values) > 0 and bool(values[0] != 0) and bool((values == values[0]).all())
+    return values[0].expand(len(leaf)).clone() if constant else leaf
+
+
 @get_mutant("PUT-01", evidence="torch.float32")
 def GetScalarsInDefaultDtype(read: MethodCall) -> TensorDict:
     """Gathers scalars of float32 in an empty tensor, whose dtype is torch's default."""

@@ -7,11 +7,14 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from rlconform.backends.ray_store.controller import Controller
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.columns.selection import RowSelection
+from rlconform.backends.ray_store.controller import Controller, Location
+from rlconform.backends.ray_store.engine import RayStoreEngine
 from rlconform.contract import DataPlaneError, KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import rows_in
-from rlconform.mutants.ray_store.mutant import ControllerClient, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_engine_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire import is_object_column, object_column, object_rows
 
@@ -79,3 +82,24 @@ class LongObjectsLeaveWithTheirProcess(ControllerClient):
                 super().put_samples([sample_id], partition_id, lost)
         self._long.clear()
         super().close()
+
+
+#: Columns that this process has mapped, by the name of the plane and the number of the block.
+_MAPPED: dict[tuple[str, int], ColumnBlock] = {}
+
+
+@ray_engine_mutant("LIFE-04", evidence="wide", may_fail="LIFE-06 GET-10 PUT-01")
+class BlocksMappedByNumber(RayStoreEngine):
+    """Keeps the columns that a process has mapped by a number, which a new plane gives again."""
+
+    def _pick(self, locations: list[Location]) -> list[RowSelection] | None:
+        if super()._pick(locations) is None:
+            return None
+        name = self._connection._name
+        wanted = {at.block: at.reference for at in locations if at.reference is not None}
+        mapped = self._connection.map(wanted) or {}
+        blocks = {n: _MAPPED.setdefault((name, n), columns) for n, columns in mapped.items()}
+        return [
+            RowSelection(at.columns or blocks[at.block], at.names, at.indexes, at.positions)
+            for at in locations
+        ]

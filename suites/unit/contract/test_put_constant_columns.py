@@ -53,26 +53,34 @@ def test_each_row_of_a_constant_column_has_memory_of_its_own(
     expect_column(read(part, ids), "x", list(column))
 
 
-#: What a row has that is equal to all others by ``==``, and is not the same.
-ALIKE: dict[str, torch.Tensor] = {
-    "negative_zero": torch.tensor(-0.0),
-    "nan_of_another_payload": torch.tensor(0x7FC00001, dtype=torch.int32).view(torch.float32),
+NAN = torch.tensor(torch.nan)
+#: What all rows have but one, and what that one has: equal by ``==``, or left out of the least and
+#: the greatest value of a column, and not the same.
+ALIKE: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
+    "negative_zero": (torch.tensor(0.0), torch.tensor(-0.0)),
+    "nan_of_another_payload": (
+        NAN,
+        torch.tensor(0x7FC00001, dtype=torch.int32).view(torch.float32),
+    ),
+    "nan_among_ones": (torch.tensor(1.0), NAN),
 }
 
 
 @requirement("PUT-01")
-@pytest.mark.parametrize("other", ALIKE.values(), ids=ALIKE)
+@pytest.mark.parametrize(("usual", "other"), ALIKE.values(), ids=ALIKE)
 @pytest.mark.parametrize("which", [0, 1, -1], ids=["first", "second", "last"])
-@sizes
+@pytest.mark.parametrize(
+    ("rows", "width"), [*SIZES.values(), (64, 0)], ids=[*SIZES, "one_dimension"]
+)
 def test_a_row_that_differs_from_equal_ones_in_its_bits_stays(
     new_partition: Callable[..., PartitionUnderTest],
     rows: int,
     width: int,
     which: int,
+    usual: torch.Tensor,
     other: torch.Tensor,
 ) -> None:
-    usual = torch.tensor(0.0 if other == 0 else torch.nan)
-    column = usual.repeat(rows, width)
+    column = usual.repeat(rows, width) if width else usual.repeat(rows)
     column[which] = other
     part, ids = put_alike(new_partition, column)
     part.expect_rows(ids, x=list(column))

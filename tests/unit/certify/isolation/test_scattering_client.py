@@ -85,6 +85,21 @@ def test_a_process_that_only_looks_makes_no_change() -> None:
     assert attached == []
 
 
+def test_refused_calls_follow_a_part_of_the_calls_but_claims() -> None:
+    """They are made where the policy has them, in the process of the call before."""
+    for policy in (Policy("apart", {"put": 1}), Policy("apart", {"put": 1}).with_refused()):
+        plane, refused = MemoryClient(), list[int]()
+        clients = [RecordingClient(plane, Recording(), name) for name in NAMES]
+        client: Any = ScatteringClient(clients, policy, 0, lambda _place: None, refused.append)
+        client.refuse_in_each()
+        assert refused == ([0, 1, 2] if policy.refused else [])
+        for _ in range(8):
+            step(client)
+        assert bool(refused) == policy.refused
+    assert set(refused[3:]) == {0, 1}
+    assert 8 * 2 < len(refused[3:]) < 8 * 5, "a step has six calls but its claim"
+
+
 def test_random_processes_repeat_with_the_seed_and_use_all() -> None:
     rounds = []
     for _ in range(2):
@@ -98,8 +113,10 @@ def test_random_processes_repeat_with_the_seed_and_use_all() -> None:
 
 def test_checks_and_seeds_get_different_policies() -> None:
     checks = [f"unit/test_{n}.py::test" for n in range(200)]
-    names = {policy_of(check, 0).name for check in checks}
-    assert names == {policy.name for policy in POLICIES}
+    policies = [policy_of(check, 0) for check in checks]
+    usual = [policy for policy in policies if not policy.refused]
+    assert {policy.name for policy in usual} == {policy.name for policy in POLICIES}
+    assert 1 / 4 < 1 - len(usual) / len(policies) < 1 / 2, "one of three has refused calls"
     assert policy_of(checks[0], 0) != policy_of(checks[0], 1)
 
 
