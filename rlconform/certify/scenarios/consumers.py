@@ -104,14 +104,18 @@ class KitWasLate(Skipped):
 
 
 def start_blocking_claim(
-    waiter: PartitionUnderTest, rows: int, timeout_s: float, dp_rank: int | None = None
+    waiter: PartitionUnderTest,
+    rows: int,
+    timeout_s: float,
+    dp_rank: int | None = None,
+    fields: Sequence[str] = ("x",),
 ) -> BackgroundCall:
     """Start a blocking claim; its result is the meta, or None on timeout, and its end time."""
 
     def claim() -> tuple[BatchMeta | None, float]:
         try:
             meta = waiter.claim(
-                batch_size=rows, blocking=True, timeout_s=timeout_s, dp_rank=dp_rank
+                fields=fields, batch_size=rows, blocking=True, timeout_s=timeout_s, dp_rank=dp_rank
             )
         except TimeoutError:
             return None, waiter.last_end

@@ -205,6 +205,28 @@ def ClaimWaitsForFieldsLackingAtFirst(wait: MethodCall) -> None:
                 return
 
 
+@wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs")
+def ClaimWatchesWhatTheOldestRowLacks(wait: MethodCall) -> None:
+    """Wakes a claim only for new rows, and for puts of a field that the oldest row lacks."""
+    states = changes(wait)
+    partition = next(states)
+    rows = partition._rows.values()
+
+    def news() -> list[int]:
+        oldest = next((row for row in rows if not row.fields >= wait.required), None)
+        watched = () if oldest is None else sorted(wait.required - oldest.fields)[:1]
+        return [len(rows), *(sum(name in row.fields for row in rows) for name in watched)]
+
+    if partition.is_ready(wait.task, wait.required, wait.rows):
+        return
+    seen = news()
+    for partition in states:
+        if news() != seen:
+            seen = news()
+            if partition.is_ready(wait.task, wait.required, wait.rows):
+                return
+
+
 @claim_mutant("CLAIM-05", evidence="timed out at once")
 def ClaimTimeoutOverflowsMilliseconds(claim: MethodCall) -> Claimed:
     """Sends ``timeout_s`` in ms as a signed integer of 32 bits, which a month makes negative."""

@@ -1,16 +1,18 @@
-"""Clients that go wrong when the ranks of a run write or read one step's rows together."""
+"""Planes that go wrong when the ranks of a run write, read or claim one step's rows together."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.backends.ray_store.controller import Controller
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
-from rlconform.mutants.ray_store.mutant import ray_call_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_call_mutant, ray_mutant
 from rlconform.mutants.ray_store.race_helpers import KnowsOwnRows
 from rlconform.mutants.types import Ids, Names
 from rlconform.wire import rows_of, stack_or_nest
@@ -91,3 +93,44 @@ def OwnRoutesComeFirst(read: MethodCall) -> TensorDict:
         if isinstance(leaf, Tensor) and is_jagged(leaf) and leaf.dim() == 4 and len(ids) > 2:
             batch.set(name, stack_or_nest([rows_of(leaf)[place] for place in order]))
     return batch
+
+
+#: Rows that a rank may have claimed more than the one that is furthest behind.
+LEAD = 3
+
+
+class _CountsByRank(Controller):
+    _claimed = State(dict[tuple[str, str], Counter[int]])  # by partition and task
+
+    async def lead(self, partition_id: str, task: str, rank: int) -> int:
+        claimed = self._claimed.get((partition_id, task), Counter())
+        return claimed[rank] - min(claimed.values(), default=0)
+
+    async def count(self, partition_id: str, task: str, rank: int, rows: int) -> None:
+        self._claimed.setdefault((partition_id, task), Counter())[rank] += rows
+
+
+@ray_mutant("CLAIM-04", evidence="rows of rank 0", may_fail="CLAIM-01 CLAIM-02 CLAIM-12 RANK-01")
+class RankFarAheadIsHeldBack(ControllerClient):
+    """Returns nothing to a rank that has claimed three rows more than the one furthest behind."""
+
+    controller_class = _CountsByRank
+
+    def claim_meta(
+        self,
+        partition_id: str,
+        task_name: str,
+        required_fields: Names,
+        batch_size: int,
+        dp_rank: int | None = None,
+        blocking: bool = True,
+        timeout_s: float = 60.0,
+    ) -> KVBatchMeta:
+        call, known = self._connection.call, (partition_id, task_name, dp_rank)
+        if dp_rank is not None and blocking is False and call("lead", *known) >= LEAD:
+            required_fields = [*required_fields, "held back"]
+        how = (batch_size, dp_rank, blocking, timeout_s)
+        meta = super().claim_meta(partition_id, task_name, required_fields, *how)
+        if dp_rank is not None and meta.sample_ids:
+            call("count", *known, meta.size)
+        return meta

@@ -89,6 +89,23 @@ def test_a_task_that_another_adds_claims_what_the_others_have_claimed(
     expect_ids(looker.claim("added"), IDS, "rows that a task claims which was added since")
 
 
+@requirement("CLAIM-04")
+@each_pair
+def test_a_rank_is_served_however_far_another_is_behind(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """Planes that deal rows to ranks in equal shares must not wait for one that claims no more."""
+    slow, fast = looker_and_changer(part, actors, pair)
+    ids = [f"r{n}" for n in range(6)]
+    slow.put_labeled(ids)
+    claimed = slow.claim(batch_size=1, dp_rank=1).sample_ids
+    for _ in ids[1:]:
+        got = fast.claim(batch_size=1, dp_rank=0).sample_ids
+        expect_equal(len(got), 1, f"rows of rank 0, with {len(ids) - len(claimed)} ready")
+        claimed = [*claimed, *got]
+    expect_equal(sorted(claimed), ids, "rows of both ranks")
+
+
 @requirement("CLAIM-12", leans_on=("LIFE-02", "CLAIM-04"))
 @pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "waiting"])
 def test_ready_rows_of_a_rank_that_left_go_to_the_ranks_that_stay(

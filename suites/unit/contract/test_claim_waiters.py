@@ -65,6 +65,22 @@ def test_a_put_wakes_only_the_claim_that_requires_its_field(part: PartitionUnder
     )
 
 
+@requirement("CLAIM-05", leans_on=("CLAIM-07",))
+@pytest.mark.parametrize("oldest_has", ["x", "y"])
+def test_a_claim_is_woken_by_a_field_that_the_oldest_row_has(
+    part: PartitionUnderTest, oldest_has: str
+) -> None:
+    """Planes that watch what the oldest row lacks must also watch what younger ones lack."""
+    part.put_labeled(IDS[:1], oldest_has)
+    part.put_labeled(IDS[1:3], "y" if oldest_has == "x" else "x")
+    waiting = BackgroundCall(
+        lambda: part.claim("train", ["x", "y"], 2, blocking=True), "a claim for x and y"
+    )
+    expect_blocked(waiting, part, "two rows with x and y")
+    part.put_labeled(IDS[1:3], oldest_has)
+    expect_ids(waiting.result(part.timeouts.settle), IDS[1:3], "rows with both fields")
+
+
 @requirement("CLAIM-05")
 def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) -> None:
     claims = [
