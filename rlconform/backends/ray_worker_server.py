@@ -167,8 +167,9 @@ def _serve(listener: socket.socket, parent: int, modules: Collection[str]) -> No
 
 def _fork(like: int | None) -> int:
     """Fork as ``os.fork`` does; try for a pid that is like another, if one is given."""
-    for _ in range(_TRIES if like is not None else 0):
-        assert like is not None
+    for _ in range(_TRIES):
+        if like is None:
+            break
         use_up_pids(like)
         pid = os.fork()
         if alike(pid or os.getpid(), like):
