@@ -164,8 +164,9 @@ def new_partition(
         part = PartitionUnderTest(client, exact or f"p-{uuid.uuid4().hex[:8]}", timeouts)
         made.append(part)
         if register:
-            chosen = beginning if earlier_rows else replace(beginning, rows=None)
-            chosen.register(part, options)
+            begins = beginning.of_partition(len(made) - 1)
+            begins = begins if earlier_rows else replace(begins, rows=None)
+            begins.register(part, options)
         if scattered:
             client.refuse_in_each()
         return part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,10 @@ from rlconform.certify.scenarios.earlier_steps import (
 from rlconform.certify.scenarios.early_looks import has_early_looks, look_early
 from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
+
+
+#: Partitions of a check that get earlier rows, of 2,100 each: a plane may hold 100,000 at most.
+MOST_WITH_EARLIER_ROWS = 8
 
 
 def take_steps(plane: PlaneSession, attached: Sequence[RemoteClient]) -> None:
@@ -75,6 +79,10 @@ class Beginning:
             client.clients if has_early_looks(check, seed) else (),
             rows if rows.wanted(check, seed) else None,
         )
+
+    def of_partition(self, number: int) -> Beginning:
+        """Return the beginning of a check's partition with this number, from 0."""
+        return self if number < MOST_WITH_EARLIER_ROWS else replace(self, rows=None)
 
     def register(self, part: PartitionUnderTest, options: Mapping[str, Any]) -> None:
         """Register the partition; one with groups gets no earlier rows, which would be a group."""
