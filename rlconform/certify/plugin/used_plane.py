@@ -30,7 +30,6 @@ from rlconform.certify.scenarios.early_looks import has_early_looks, look_early
 from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 
-
 #: Partitions of a check that get earlier rows, of 2,100 each: a plane may hold 100,000 at most.
 MOST_WITH_EARLIER_ROWS = 8
 
