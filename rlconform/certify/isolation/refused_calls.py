@@ -6,6 +6,7 @@ an unknown state, half of a batch. The next call of that process is then answere
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -14,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import is_rejected
-from rlconform.certify.scenarios.earlier_steps import FIELDS, IMAGE, IMAGES, PARTITION
+from rlconform.certify.scenarios.earlier_steps import FIELDS, IMAGE, IMAGE_ROWS, PARTITION
 from rlconform.contract import DataPlaneClient
 from rlconform.wire import object_array
 
@@ -43,7 +44,7 @@ REFUSED: Sequence[Callable[[DataPlaneClient], object]] = (
     _read(FIELDS[0], ids=["no such row"]),
     _read("no such field"),
     _read(FIELDS[0], partition="no such partition"),
-    _read(IMAGE, ids=IMAGES),  # rows of unlike shapes
+    _read(IMAGE, ids=IMAGE_ROWS),  # rows of unlike shapes
     _claim("no such task", FIELDS[0], blocking=False),
     _claim("task", *FIELDS[:2], blocking=True),  # no row has both fields
     _put(2, torch.zeros(1, 1)),
@@ -53,13 +54,13 @@ REFUSED: Sequence[Callable[[DataPlaneClient], object]] = (
 
 
 class RefusedCalls:
-    """Makes a refused call in the process of a client: the same each time.
+    """Makes a refused call in the process of a client, the same each time; the seed decides which.
 
     What one kind of call leaves behind, another may clear away.
     """
 
-    def __init__(self, clients: Sequence[DataPlaneClient], number: int) -> None:
-        self._clients, self._call = clients, REFUSED[number % len(REFUSED)]
+    def __init__(self, clients: Sequence[DataPlaneClient], seed: str) -> None:
+        self._clients, self._call = clients, random.Random(seed).choice(REFUSED)
 
     def make(self, place: int) -> None:
         """Make a refused call in the process of this number."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from rlconform.certify.isolation.refused_calls import RefusedCalls
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
 from rlconform.certify.isolation.scattering_client import (
     ATTACHED,
-    WITH_REFUSED,
     PicklingClient,
     ScatteringClient,
 )
@@ -131,13 +129,16 @@ def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recor
     if request.config.getoption("rlconform_at_scale"):
         take_steps(plane, attached)
     owner = RecordingClient(PicklingClient(plane.owner()), recording)  # type: ignore[arg-type]
-    kind = zlib.crc32(check_id(request.node).encode()) // WITH_REFUSED
+    refused = RefusedCalls(
+        [plane.owner(), *attached],  # type: ignore[list-item]
+        f"{seed} {check_id(request.node)}",
+    )
     return ScatteringClient(
         [owner, *(_recorded(each, recording) for each in attached)],
         scattering_policy(request.node),
         seed,
         lambda place: pool.attach_again(attached[place - 1]),
-        RefusedCalls([plane.owner(), *attached], kind).make,  # type: ignore[list-item]
+        refused.make,
     )
 
 

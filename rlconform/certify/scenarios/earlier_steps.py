@@ -31,7 +31,7 @@ FIELDS = [f"field{n}" for n in range(70)]
 PARTITION = "earlier-steps"
 
 #: A field whose rows have unlike shapes, if the plane takes them, and these rows.
-IMAGE, IMAGES = "image", ["tall", "wide"]
+IMAGE, IMAGE_ROWS = "image", ["tall", "wide"]
 
 #: Makes some of the steps in one process.
 Stepper = Callable[[range], None]
@@ -48,10 +48,13 @@ def take_earlier_steps(processes: Sequence[Stepper]) -> int:
 
 
 def make_steps(client: DataPlaneClient, steps: range) -> None:
-    """Put one row in each step; in every eighth register, fill, claim and clear a partition too."""
+    """Put one row in each step; in every eighth register, fill, claim and clear a partition too.
+
+    Before the first step, two rows of unlike shapes are put, which a read can't return together.
+    """
     if 0 in steps:
         client.register_partition(PARTITION, [*FIELDS, IMAGE], STEPS, ["task"])
-        for name, shape in zip(IMAGES, ((3, 2), (2, 3)), strict=True):
+        for name, shape in zip(IMAGE_ROWS, ((3, 2), (2, 3)), strict=True):
             image = TensorDict({IMAGE: torch.zeros(1, *shape)}, batch_size=[1])
             is_rejected(partial(client.put_samples, [name], PARTITION, image))
     for step in steps:

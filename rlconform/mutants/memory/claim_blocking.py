@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from rlconform.backends.index import IndexRow
@@ -181,50 +182,38 @@ def ClaimWaitsForOldRegistration(wait: MethodCall) -> None:
             return
 
 
+def _wait_for_news(wait: MethodCall, news_of: Callable[[Collection[IndexRow]], list[int]]) -> None:
+    """Look whether the rows suffice at first, and then only when the news of the rows change."""
+    seen = None
+    for partition in changes(wait):
+        if (news := news_of(partition._rows.values())) != seen:
+            seen = news
+            if partition.is_ready(wait.task, wait.required, wait.rows):
+                return
+
+
 @wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs")
 def ClaimWaitsForFieldsLackingAtFirst(wait: MethodCall) -> None:
     """Wakes a claim only for puts of the fields that some row lacked when it began to wait.
 
     Of later rows, another field may be the last one that is put.
     """
-    states = changes(wait)
-    partition = next(states)
-    if partition.is_ready(wait.task, wait.required, wait.rows):
-        return
-    rows = partition._rows.values()
-    topics = {name for name in wait.required if any(name not in row.fields for row in rows)}
-
-    def news() -> list[int]:
-        return [sum(name in row.fields for row in rows) for name in sorted(topics or wait.required)]
-
-    seen = news()
-    for partition in states:
-        if news() != seen:
-            seen = news()
-            if partition.is_ready(wait.task, wait.required, wait.rows):
-                return
+    at_first = partition_of(wait)._rows.values()
+    lacking = {name for name in wait.required if any(name not in row.fields for row in at_first)}
+    topics = sorted(lacking or wait.required)
+    _wait_for_news(wait, lambda rows: [sum(name in row.fields for row in rows) for name in topics])
 
 
 @wait_until_ready_mutant("CLAIM-05", evidence="nothing: it still runs")
 def ClaimWatchesWhatTheOldestRowLacks(wait: MethodCall) -> None:
     """Wakes a claim only for new rows, and for puts of a field that the oldest row lacks."""
-    states = changes(wait)
-    partition = next(states)
-    rows = partition._rows.values()
 
-    def news() -> list[int]:
+    def news_of(rows: Collection[IndexRow]) -> list[int]:
         oldest = next((row for row in rows if not row.fields >= wait.required), None)
         watched = () if oldest is None else sorted(wait.required - oldest.fields)[:1]
         return [len(rows), *(sum(name in row.fields for row in rows) for name in watched)]
 
-    if partition.is_ready(wait.task, wait.required, wait.rows):
-        return
-    seen = news()
-    for partition in states:
-        if news() != seen:
-            seen = news()
-            if partition.is_ready(wait.task, wait.required, wait.rows):
-                return
+    _wait_for_news(wait, news_of)
 
 
 @claim_mutant("CLAIM-05", evidence="timed out at once")

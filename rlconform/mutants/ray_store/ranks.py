@@ -12,7 +12,7 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
-from rlconform.mutants.ray_store.mutant import ControllerClient, ray_call_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_call_mutant
 from rlconform.mutants.ray_store.race_helpers import KnowsOwnRows
 from rlconform.mutants.types import Ids, Names
 from rlconform.wire import rows_of, stack_or_nest
@@ -110,27 +110,24 @@ class _CountsByRank(Controller):
         self._claimed.setdefault((partition_id, task), Counter())[rank] += rows
 
 
-@ray_mutant("CLAIM-04", evidence="rows of rank 0", may_fail="CLAIM-01 CLAIM-02 CLAIM-12 RANK-01")
-class RankFarAheadIsHeldBack(ControllerClient):
-    """Returns nothing to a rank that has claimed three rows more than the one furthest behind."""
+class CountsByRank(ControllerClient):
+    """A client without a defect whose plane counts what each rank has claimed."""
 
     controller_class = _CountsByRank
 
-    def claim_meta(
-        self,
-        partition_id: str,
-        task_name: str,
-        required_fields: Names,
-        batch_size: int,
-        dp_rank: int | None = None,
-        blocking: bool = True,
-        timeout_s: float = 60.0,
-    ) -> KVBatchMeta:
-        call, known = self._connection.call, (partition_id, task_name, dp_rank)
-        if dp_rank is not None and blocking is False and call("lead", *known) >= LEAD:
-            required_fields = [*required_fields, "held back"]
-        how = (batch_size, dp_rank, blocking, timeout_s)
-        meta = super().claim_meta(partition_id, task_name, required_fields, *how)
-        if dp_rank is not None and meta.sample_ids:
-            call("count", *known, meta.size)
-        return meta
+
+@ray_call_mutant(
+    RayStoreClient.claim_meta, "CLAIM-04", evidence="rows of rank 0", plane=CountsByRank,
+    may_fail="CLAIM-01 CLAIM-02 CLAIM-12 RANK-01",
+)  # fmt: skip
+def RankFarAheadIsHeldBack(claim: MethodCall) -> KVBatchMeta:
+    """Returns nothing to a rank that has claimed three rows more than the one furthest behind."""
+    ranked = claim.dp_rank is not None
+    call, rank = claim.plane._connection.call, (claim.partition_id, claim.task_name, claim.dp_rank)
+    names = claim.required_fields
+    if ranked and claim.blocking is False and call("lead", *rank) >= LEAD:
+        names = [*names, "held back"]
+    meta: KVBatchMeta = claim(required_fields=names)
+    if ranked and meta.sample_ids:
+        call("count", *rank, meta.size)
+    return meta
