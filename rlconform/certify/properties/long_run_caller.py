@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -39,6 +40,7 @@ class CallerInMode:
         self._client, self._rng, self._mode = client, rng, mode
         self._main = threading.get_ident()
         n = THREADS if mode == "threads" else 0
+        self._last_end = 0.0  # of the newest call in one of the threads
         self._threads = [ThreadPoolExecutor(1, f"run-{each}") for each in range(n)]
         for method in CLIENT_METHODS:
             if method != "close":
@@ -47,6 +49,12 @@ class CallerInMode:
     def __getattr__(self, name: str) -> Any:
         """Return what else the client has, such as its recording."""
         return getattr(self._client, name)
+
+    @property
+    def last_end(self) -> float:
+        """When this thread's last call ended, also where one of the run's threads made it."""
+        in_threads = self._mode == "threads" and threading.get_ident() == self._main
+        return self._last_end if in_threads else self._client.last_end  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End the threads; a call that still runs keeps its own."""
@@ -62,7 +70,10 @@ class CallerInMode:
                 return call(*args, **kwargs)
 
         def in_a_thread(*args: Any, **kwargs: Any) -> Any:
-            return self._rng.choice(self._threads).submit(call, *args, **kwargs).result()
+            try:
+                return self._rng.choice(self._threads).submit(call, *args, **kwargs).result()
+            finally:
+                self._last_end = time.monotonic()
 
         def here(*args: Any, **kwargs: Any) -> Any:
             return call(*args, **kwargs)

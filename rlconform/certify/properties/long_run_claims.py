@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -11,6 +11,11 @@ from rlconform.certify.assertions.expect import ContractViolation, expect
 from rlconform.certify.properties.long_run_plan import MOST_WAITS
 from rlconform.certify.properties.long_run_rows import ModelledRows
 from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING, StandingClaims
+from rlconform.certify.scenarios.consumers import (
+    KitWasLate,
+    expect_woken,
+    start_blocking_claim,
+)
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.certify.threads import BackgroundCall
 
@@ -18,6 +23,18 @@ from rlconform.certify.threads import BackgroundCall
 EQUAL = 6
 #: Seconds that a claim waits for more rows than come.
 SHORT_WAIT_S = 0.02
+#: Tasks whose claims wait at the same time.
+WAITERS = (1, 1, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class WaitingClaim:
+    """A claim of ``size`` rows that waits in a thread."""
+
+    task: str
+    fields: list[str]
+    size: int
+    call: BackgroundCall
 
 
 class ModelledClaims(ModelledRows):
@@ -39,10 +56,11 @@ class ModelledClaims(ModelledRows):
             self.end_standing()
 
     def end_standing(self) -> None:
-        """Put the rows of the claims that wait; each row must be claimed once."""
+        """Put what the claims wait for, on new rows and others; each must be claimed once."""
         if self._standing is None:
             return
-        ids, claimed = self._standing.finish(self._put_awaited)
+        known = self._plan.rng.sample([*self._model.rows], len(self._model.rows))
+        ids, claimed = self._standing.finish(self._put_awaited, known)
         self._model.claim(WAITING, claimed)
         with self._plan.judged_as("claims") as judged:
             due = f"claims that waited to have the rows {ids}, each once"
@@ -72,13 +90,16 @@ class ModelledClaims(ModelledRows):
         """Return the fields that were declared or that a row has."""
         return {*self._plan.declared}.union(*(row.versions for row in self._model.rows.values()))
 
+    def _task(self) -> str:
+        return self._plan.rng.choice(self._tasks)
+
     def claim(self) -> None:
         """Claim some of the rows that are ready; block for rows that are ready now and then."""
         rng = self._plan.rng
-        task, names, size, rank = self._newest or (self._plan.task(), self._plan.fields[:2], 1, 0)
+        task, names, size, rank = self._newest or (self._task(), self._plan.fields[:2], 1, 0)
         if rng.random() < 0.6 or not self._known_fields().issuperset(names):
-            task, names = self._plan.task(), self._claimable_fields()[:2]
-            size, rank = rng.choice((1, 2, 3, 8, 50, 2000)), rng.choice((None, None, 0, 1))
+            task, names = self._task(), self._claimable_fields()[:2]
+            size, rank = rng.choice((1, 2, 3, 8, 50, 2000)), rng.choice(self._plan.ranks)
         self._newest = task, names, size, rank
         for _ in range(rng.choice((1, 1, 1, EQUAL))):
             self._claim(task, names, size, rank)
@@ -91,39 +112,65 @@ class ModelledClaims(ModelledRows):
         meta = self._part.claim(
             task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank
         )
-        self._judge_claim(task, names, meta, ready, size if blocking else 0)
+        self._judge_claim(task, names, meta, ready, min(size, len(ready)))
         if self._claimed and rng.random() < 0.4:
             self._fetch(self._claimed[-1])
 
     def wait(self) -> None:
-        """Claim one row more than is ready in a thread; write and clear others, then put it."""
+        """Claim more rows than are ready in threads; write and clear others, then let them come.
+
+        Each claim is for a task of its own, so none takes the rows of another.
+        """
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        rng, task, names = self._plan.rng, self._plan.task(), [*self._kinds][:2]
-        size = len(self._model.ready(task, names)) + 1
-        timeouts, started = self._part.timeouts, time.monotonic()
-        waiting = BackgroundCall(
-            lambda: self._part.claim(
-                task, names, size, blocking=True, timeout_s=timeouts.operation
-            ),
-            "the blocked claim",
-        )
-        waiting.finished.wait(SHORT_WAIT_S)
+        rng = self._plan.rng
+        tasks = rng.sample(self._tasks, min(rng.choice(WAITERS), len(self._tasks)))
+        waiting = [self._start_waiting(task) for task in tasks]
+        for each in waiting:
+            each.call.finished.wait(SHORT_WAIT_S)
         for _ in range(rng.choice((0, 1, 3))):
-            if len(self._model.ready(task, names)) < size:
+            if all(map(self._missing, waiting)):
                 self._change_some()
-        while (missing := size - len(self._model.ready(task, names))) > 0:
+        for each in waiting:
+            while self._missing(each):
+                self._make_ready(each)
+        for each in waiting:
+            ready = self._model.ready(each.task, each.fields)
+            try:
+                with self._plan.judged_as("claims"):
+                    meta = expect_woken(each.call, self._part, self._part)
+            except KitWasLate:  # on a busy machine the rows came after the claim's time
+                continue
+            self._judge_claim(each.task, each.fields, meta, ready, each.size)
+
+    def _start_waiting(self, task: str) -> WaitingClaim:
+        rng, names = self._plan.rng, self._claimable_fields()[:2]
+        size = len(self._model.ready(task, names)) + rng.choice((1, 1, 2, 9))
+        rank, timeout_s = rng.choice(self._plan.ranks), self._part.timeouts.operation
+        call = start_blocking_claim(self._part, size, timeout_s, rank, names, task)
+        return WaitingClaim(task, names, size, call)
+
+    def _missing(self, waiting: WaitingClaim) -> int:
+        """How many rows a claim that waits still lacks."""
+        return max(0, waiting.size - len(self._model.ready(waiting.task, waiting.fields)))
+
+    def _make_ready(self, waiting: WaitingClaim) -> None:
+        """Put the rows that a waiting claim lacks, or what rows lack that exist, field by field."""
+        names, missing = waiting.fields, self._missing(waiting)
+        lacking = [
+            sample_id
+            for sample_id, row in self._model.rows.items()
+            if waiting.task not in row.claimed_by and not self._model.produced(sample_id, names)
+        ]
+        if lacking and self._plan.rng.random() < 0.6:
+            chosen = self._plan.rng.sample(lacking, min(missing, len(lacking)))
+            for name in names:
+                ids = [i for i in chosen if not self._model.produced(i, [name])]
+                self._write(ids, [name], tagged=False)
+        else:
             new = [self._plan.new_id() for _ in range(missing)]
             self._write([i for i in new if i not in self._model.rows], names, tagged=True)
-        late = time.monotonic() - started > timeouts.operation
-        try:
-            meta = waiting.result(timeouts.settle + self._part.call_s)
-        except TimeoutError:
-            if late:  # on a busy machine the rows came after the claim's time
-                return
-            raise
-        self._judge_claim(task, names, meta, self._model.ready(task, names), size)
 
     def _change_some(self) -> None:
         """Stamp, overwrite or clear some rows."""
@@ -140,7 +187,7 @@ class ModelledClaims(ModelledRows):
         if self._plan.waits >= MOST_WAITS:
             return
         self._plan.waits += 1
-        task, names = self._plan.task(), self._claimable_fields()[:1]
+        task, names = self._task(), self._claimable_fields()[:1]
         size = len(self._model.ready(task, names)) + 1
         try:
             meta = self._part.claim(task, names, size, blocking=True, timeout_s=SHORT_WAIT_S)
@@ -159,7 +206,8 @@ class ModelledClaims(ModelledRows):
     def _drain(self, task: str) -> None:
         for name in self._plan.fields:
             if ready := self._model.ready(task, [name]):
-                meta = self._part.claim(task, [name], len(ready))
+                rank = self._plan.rng.choice(self._plan.ranks)
+                meta = self._part.claim(task, [name], len(ready), dp_rank=rank)
                 self._judge_claim(task, [name], meta, ready, len(ready))
                 self._model.claim(task, ready)
 
@@ -169,7 +217,8 @@ class ModelledClaims(ModelledRows):
         self._judge_status(self._asked if repeats else self._some_tasks())
 
     def _some_tasks(self) -> list[str]:
-        return self._plan.rng.sample(self._plan.tasks, self._plan.rng.choice((1, 1, 2)))
+        most = min(self._plan.rng.choice((1, 1, 2)), len(self._tasks))
+        return self._plan.rng.sample(self._tasks, most)
 
     def _judge_status(self, tasks: Sequence[str]) -> None:
         due = self._model.consumed(tasks)

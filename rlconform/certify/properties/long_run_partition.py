@@ -11,6 +11,7 @@ from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties.long_run_claims import ModelledClaims
 from rlconform.certify.properties.long_run_plan import LOG
 from rlconform.certify.properties.long_run_rows import Put
+from rlconform.certify.properties.long_run_waiters import AWAITED
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta
 
@@ -54,8 +55,9 @@ class LongRunPartition(ModelledClaims):
     def renew(self) -> None:
         """Put all fields of some rows again with tags, as a rollout that is made anew does."""
         ids = self._plan.some(list(self._model.rows))
-        names = [*self._model.rows[ids[0]].versions] if ids else []
-        alike = [i for i in ids if self._model.rows[i].versions.keys() == {*names}]
+        names = [n for n in self._model.rows[ids[0]].versions if n != AWAITED] if ids else []
+        rows = self._model.rows
+        alike = [i for i in ids if rows[i].versions.keys() - {AWAITED} == {*names}]
         self._write(alike, names, tagged=True)
 
     def put_again(self) -> None:
@@ -113,7 +115,24 @@ class LongRunPartition(ModelledClaims):
         self._part.clear(ids)
         if ids is None:  # it may have ended the registration
             self._register()
+            self._draw_kinds()
         self._model.clear(ids)
+
+    def _draw_kinds(self) -> None:
+        """Let some fields have rows of another kind from now on; no row has them yet."""
+        drawn = self._plan.draw_kinds(list(self._kinds))
+        changed = {name for name in drawn if self._plan.rng.random() < 0.3}
+        self._kinds |= {name: drawn[name] for name in changed}
+        self._puts.clear()
+        for key in [key for key in self._values if key[1] in changed]:
+            del self._values[key]
+
+    def register(self) -> None:
+        """Register the partition again, perhaps with one task more; all that it holds stays."""
+        more = [task for task in self._plan.tasks if task not in self._tasks]
+        if more and self._plan.rng.random() < 0.5:
+            self._tasks.append(more[0])
+        self._register()
 
     def slide(self) -> None:
         """Clear the oldest rows and put as many new ones, as a run with a window of steps does."""
@@ -240,6 +259,6 @@ class LongRunPartition(ModelledClaims):
             if held := [i for i in self._model.rows if self._model.produced(i, [name])]:
                 self._judge_rows(self._part.get(held, name), held, [name])
         if self._plan.judges("claims", "tags", "status"):
-            for task in self._plan.tasks:
+            for task in self._tasks:
                 self._drain(task)
                 self.status()

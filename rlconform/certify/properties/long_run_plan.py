@@ -67,8 +67,8 @@ ALL: frozenset[Judged] = frozenset({"rows", "objects", "tags", "claims", "status
 
 
 #: ``refuses``: with calls that a plane must or may refuse. ``spoils``: the run changes what it gave
-#: to calls and got from them.
-Style = Literal["plain", "refuses", "spoils"]
+#: to calls and got from them. ``registers``: partitions are registered again, with more tasks.
+Style = Literal["plain", "refuses", "spoils", "registers"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ LONG_RUNS = {
     "CLAIM-02": LongRunProfile("plain", frozenset({"claims"})),
     "STAT-01": LongRunProfile("plain", frozenset({"status"})),
     "PUT-16": LongRunProfile("refuses", ALL),
+    "CLAIM-03": LongRunProfile("registers", ALL),
     "GET-13": LongRunProfile("spoils", ALL),
 }
 
@@ -100,6 +101,7 @@ OFTEN: dict[Style, tuple[tuple[str, ...], ...]] = {
     ),
     "refuses": (("refuse", "claim", "status"),),
     "spoils": (("read", "fetch", "claim"),),
+    "registers": (("claim", "status"), ("claim", "tag", "clear"), ("put_more", "read")),
 }
 
 #: Calls of a run; each is a method of ``LongRunPartition``.
@@ -114,6 +116,10 @@ STANDING = (0, 0, 0, 1, 3, 40)
 LARGE_SHARE, WIDE_SHARE = 0.4, 0.3
 #: Rows of a group of the runs that claim whole groups, and their share.
 GROUP_SIZES, GROUPED_SHARE = (2, 4, 8, 16), 0.2
+#: Ranks of the claims of a run: without ranks, of two, of eight, or mostly of one.
+RANKS: tuple[tuple[int | None, ...], ...] = (
+    (None,), (None, None, 0, 1), (0, 1), tuple(range(8)), (*[0] * 19, 1), (None, *[3] * 9),
+)  # fmt: skip
 #: How a run makes its calls.
 MODES: tuple[Mode, ...] = ("here", "here", "here", "threads", "threads", "inference", "loop")
 
@@ -133,6 +139,15 @@ def takes_names(runner: PropertyRunner, fields: Sequence[str], tasks: Sequence[s
     return True
 
 
+def keeps_rows(runner: PropertyRunner) -> bool:
+    """Whether the plane keeps the rows of a partition that is registered again, as REG-08 asks."""
+    part = runner.new_partition()
+    part.register()
+    part.put(["r0"], x=torch.zeros(1))
+    part.register()
+    return part.claim("train", ["x"], 1).sample_ids == ["r0"]
+
+
 class RunPlan:
     """The values, ids and weights of one run, all drawn from ``rng``.
 
@@ -140,6 +155,9 @@ class RunPlan:
         fields: The names of all fields.
         declared: The fields that are registered; a put may bring others.
         tasks: The tasks that claim.
+        first_tasks: Those of the first registration of a partition.
+        ranks: The ranks that a claim is drawn from, or None for a claim without a rank.
+        tensor_kinds: The kinds that those of the fields are drawn from.
         mode: How the run makes its calls.
         several_processes: Whether several processes make them.
         large: Whether batches have hundreds of rows: several processes then make a large step.
@@ -167,13 +185,18 @@ class RunPlan:
         elif rng.random() < 0.15:
             names += [f"y{n}" for n in range(MANY_FIELDS)]
         names, self.tasks = self._accepted_names(names)
-        kinds = LARGE_KINDS if self.large else WIDE_KINDS if self.wide else KINDS
-        self.kinds = dict(zip(names, rng.choices(kinds, k=len(names)), strict=True))
+        self.tensor_kinds = LARGE_KINDS if self.large else WIDE_KINDS if self.wide else KINDS
+        self.kinds = self.draw_kinds(names)
         self.fields = [*names, *([] if runner.refuses_objects else [LOG])]
         self.declared = [*names[: rng.choice((2, FIELDS, len(names)))], LOG]
         self.wrong: Judged | None = None
         self.over = False
         self.waits = 0
+        self.ranks = rng.choice(RANKS)
+        self.registers = profile.style == "registers" and keeps_rows(runner)
+        self.first_tasks = rng.sample(self.tasks, rng.choice((1, 2, len(self.tasks))))
+        if not self.registers:
+            self.first_tasks = self.tasks
         self.mode: Mode = "here" if self.several_processes else rng.choice(MODES)
         grouped = runner.claims_groups and rng.random() < GROUPED_SHARE
         self.group_size = rng.choice(GROUP_SIZES) if grouped else 1
@@ -186,6 +209,11 @@ class RunPlan:
         self._stems = list(dict.fromkeys(self._names([stem] * STEMS)))
         self._digits = rng.choice((0, 0, 3, 6)) if self.large else 0
         self._ids = 0
+
+    def draw_kinds(self, names: Sequence[str]) -> dict[str, FieldKind]:
+        """Draw the kind of each of these fields."""
+        drawn = self.rng.choices(self.tensor_kinds, k=len(names))
+        return dict(zip(names, drawn, strict=True))
 
     def _accepted_names(self, fields: list[str]) -> tuple[list[str], list[str]]:
         """Draw names of fields and tasks; take the usual ones if the plane refuses these."""
@@ -208,6 +236,8 @@ class RunPlan:
         weights["drain"] = min(2, weights["drain"])
         if self.profile.style == "refuses":
             weights["refuse"] = 8
+        if self.registers:
+            weights["register"] = 5
         if self.large:
             weights["put_new"] = 8
         weights["burst"] = 0 if self.large or self.wide else self.rng.choice((0, 0, 0, 1))
@@ -227,10 +257,6 @@ class RunPlan:
         except Exception:
             self.wrong = self.wrong or kind
             raise
-
-    def task(self) -> str:
-        """Draw one of the tasks."""
-        return self.rng.choice(self.tasks)
 
     def next_call(self) -> str:
         """Draw the name of a call."""

@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
@@ -31,6 +32,8 @@ from rlconform.wire import object_array, object_rows, stack_or_nest
 
 #: Most rows of a column that is used in torch.
 MANY = 300
+#: How many rows a registration says that it expects; there may be more, or fewer.
+EXPECTED = (1, 64, 64, 4096)
 #: Puts, reads and claims that are repeated later.
 REMEMBERED = 6
 
@@ -47,6 +50,7 @@ class ModelledRows:
     def __init__(self, plan: RunPlan, part: PartitionUnderTest) -> None:
         self._plan, self._part = plan, part
         self._kinds = dict(plan.kinds)
+        self._tasks = list(plan.first_tasks)  # registered so far
         self._model = PartitionModel(plan.group_size)
         self._writers: dict[str, int] = {}  # by id: the process that put the row last
         self._values: dict[tuple[str, str], list[Any]] = defaultdict(list)  # by id and field
@@ -59,10 +63,10 @@ class ModelledRows:
         """Register the partition with the run's declared fields and its tasks, in any order."""
         rng, size = self._plan.rng, self._plan.group_size
         groups = {"grpo_group_size": size} if size > 1 else {}
-        fields, tasks = [*self._plan.declared, AWAITED], [*self._plan.tasks, WAITING]
+        fields, tasks = [*self._plan.declared, AWAITED], [*self._tasks, WAITING]
         rng.shuffle(fields)
         rng.shuffle(tasks)
-        self._part.register(fields, tasks, **groups)
+        self._part.register(fields, tasks, rng.choice(EXPECTED), **groups)
 
     def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
         """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
@@ -105,14 +109,25 @@ class ModelledRows:
         return self._plan.rows.draw(name, self._kinds[name], earlier)
 
     def _column(self, name: str, values: Sequence[Any]) -> Any:
-        """Return the column to put; now and then jagged rows of one length, or other strides."""
+        """Return the column to put; now and then jagged rows of one length, or a view."""
         if name == LOG:
             return object_array(deepcopy(values))
         if self._kinds[name].width is None and self._plan.rng.random() < 0.5:
             return jagged(values)
         column = stack_or_nest(values)
-        if not column.is_nested and column.dim() > 1 and self._plan.rng.random() < 0.2:
-            return column.transpose(0, 1).contiguous().transpose(0, 1)
+        return column if column.is_nested else self._viewed(column)
+
+    def _viewed(self, column: Tensor) -> Tensor:
+        """Return the dense column as it is, with other strides, of a larger one, or with grad."""
+        match self._plan.rng.randrange(12):
+            case 0 | 1 if column.dim() > 1:
+                return column.transpose(0, 1).contiguous().transpose(0, 1)
+            case 2:
+                return column.repeat_interleave(2, 0)[::2]
+            case 3:
+                return torch.cat([column[-1:], column])[1:]
+            case 4 if column.is_floating_point():
+                return column.requires_grad_()
         return column
 
     def _raises(self, call: Callable[[], object]) -> bool:
@@ -165,9 +180,12 @@ class ModelledRows:
             expect(lengths in allowed, due, str(lengths))
 
     def _fetch(self, meta: KVBatchMeta) -> None:
-        names = list(meta.fields or ())
+        """Read the rows of a meta: its own fields, or others of the run."""
+        names, chosen = list(meta.fields or ()), None
+        if self._plan.rng.random() < 0.2:
+            names = chosen = self._plan.some_fields()
         if meta.size and self._model.readable(meta.sample_ids, names) == "rows":
-            self._judge_rows(self._part.get_data(meta), meta.sample_ids, names)
+            self._judge_rows(self._part.get_data(meta, chosen), meta.sample_ids, names)
 
     def _judge_rows(self, batch: TensorDictBase, ids: Sequence[str], names: Sequence[str]) -> None:
         for name in names:
@@ -195,7 +213,7 @@ class ModelledRows:
         """Change values that the caller owns, if the run does so; no later answer may show it."""
         for value in values if self._plan.profile.style == "spoils" else ():
             if isinstance(value, Tensor) and not value.is_nested:
-                value.fill_(-1)
+                value.detach().fill_(-1)
             elif isinstance(value, list):
                 value.reverse()
                 value[len(value) // 2 :] = ["spoiled"]

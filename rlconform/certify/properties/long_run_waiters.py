@@ -9,7 +9,7 @@ What a plane keeps for claims that wait, in lists or locks, shows in the calls b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
@@ -42,10 +42,17 @@ class StandingClaims:
         """Whether the claims have waited so long that their rows must come."""
         return bool(self._claims) and time.monotonic() > self._ends_at
 
-    def finish(self, put: Callable[[list[str]], None]) -> tuple[list[str], list[str]]:
-        """Let ``put`` put the rows of all claims; return their ids, and those that were claimed."""
+    def finish(
+        self, put: Callable[[list[str]], None], known: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """Let ``put`` put the rows of all claims; return their ids, and those that were claimed.
+
+        Up to a half of the rows are of ``known`` ones, which lack the field.
+        """
         claims, self._claims = self._claims, []
         ids = [f"awaited{n}" for n in range(ROWS * len(claims))]
+        known = known[: len(ids) // 2]
+        ids[: len(known)] = known
         if ids:
             put(ids)
         wait_s = self._part.timeouts.settle + self._part.call_s

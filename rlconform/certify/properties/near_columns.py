@@ -33,7 +33,8 @@ class NearColumns:
         self._rng = rng
         self._rows = NearRows(rng, wide)
         self._widths: list[int] = []  # of the newest jagged column
-        self._of_few: dict[str, bool] = {}  # by field: whether all its columns hold few numbers
+        #: By field and kind: whether all its columns hold few numbers.
+        self._of_few: dict[tuple[str, FieldKind], bool] = {}
 
     def draw(self, name: str, kind: FieldKind, earlier: Sequence[list[Tensor]]) -> list[Tensor]:
         """Return one row of the field for each row in ``earlier``, its former values."""
@@ -43,9 +44,9 @@ class NearColumns:
         return rows
 
     def _drawn(self, name: str, kind: FieldKind, earlier: Sequence[list[Tensor]]) -> list[Tensor]:
-        if name not in self._of_few:
-            self._of_few[name] = kind.width == 0 and self._rng.random() < OF_FEW
-        if self._of_few[name]:
+        if (name, kind) not in self._of_few:
+            self._of_few[name, kind] = kind.width == 0 and self._rng.random() < OF_FEW
+        if self._of_few[name, kind]:
             start = CATEGORIES * self._rng.randrange(5)
             numbers = self._rng.choices(range(start, start + CATEGORIES), k=len(earlier))
             return [torch.full(kind.behind, number).to(kind.dtype) for number in numbers]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,7 +84,8 @@ class NearRows:
 
     rng: Random
     wide: bool = False  # whether rows have up to megabytes
-    _kept: dict[str, list[Tensor]] = field(default_factory=dict)  # by field
+    #: By field and shape of its rows.
+    _kept: dict[tuple[Any, ...], list[Tensor]] = field(default_factory=dict)
 
     @property
     def widths(self) -> Sequence[int]:
@@ -95,7 +97,7 @@ class NearRows:
 
         A plane may take a value that a row had before for one that it has still.
         """
-        kept = self._kept.setdefault(name, [])
+        kept = self._kept.setdefault((name, kind.behind, kind.width), [])
         if kind.width is None and self.rng.random() < ALIKE:
             kind = replace(kind, width=self.rng.choice(self.widths[1:]))
             return [self.new(kind) for _ in earlier]

@@ -109,13 +109,14 @@ def start_blocking_claim(
     timeout_s: float,
     dp_rank: int | None = None,
     fields: Sequence[str] = ("x",),
+    task: str = "train",
 ) -> BackgroundCall:
     """Start a blocking claim; its result is the meta, or None on timeout, and its end time."""
 
     def claim() -> tuple[BatchMeta | None, float]:
         try:
             meta = waiter.claim(
-                fields=fields, batch_size=rows, blocking=True, timeout_s=timeout_s, dp_rank=dp_rank
+                task, fields, rows, blocking=True, timeout_s=timeout_s, dp_rank=dp_rank
             )
         except TimeoutError:
             return None, waiter.last_end

@@ -62,6 +62,11 @@ def test_long_runs_give_each_row_to_each_task_once(check_runs: Callable[[], None
     check_runs()
 
 
+@long_runs("CLAIM-03", leans_on=("REG-08", "CLAIM-02", "TAG-01", "STAT-01"))
+def test_tasks_that_are_added_in_long_runs_get_every_row(check_runs: Callable[[], None]) -> None:
+    check_runs()
+
+
 @long_runs("STAT-01", leans_on=("CLAIM-02", "STAT-05"))
 def test_the_status_is_right_all_through_long_runs(check_runs: Callable[[], None]) -> None:
     check_runs()
