@@ -136,13 +136,24 @@ class ModelledClaims(ModelledRows):
             while self._missing(each):
                 self._make_ready(each)
         for each in waiting:
-            ready = self._model.ready(each.task, each.fields)
+            if self._plan.over:
+                return
+            self._judge_waiting(each)
+
+    def _judge_waiting(self, waiting: WaitingClaim) -> None:
+        """Expect the claim to return; the run ends if it does not and the run judges no claims."""
+        ready = self._model.ready(waiting.task, waiting.fields)
+        with self._plan.judged_as("claims") as judged:
             try:
-                with self._plan.judged_as("claims"):
-                    meta = expect_woken(each.call, self._part, self._part)
+                meta = expect_woken(waiting.call, self._part, self._part)
             except KitWasLate:  # on a busy machine the rows came after the claim's time
-                continue
-            self._judge_claim(each.task, each.fields, meta, ready, each.size)
+                return
+            except ContractViolation:
+                if judged:
+                    raise
+                self._plan.over = True
+                return
+        self._judge_claim(waiting.task, waiting.fields, meta, ready, waiting.size)
 
     def _start_waiting(self, task: str) -> WaitingClaim:
         rng, names = self._plan.rng, self._claimable_fields()[:2]

@@ -11,13 +11,13 @@ from typing import Literal, TypeVar
 import torch
 
 from rlconform.certify.properties.long_run_caller import Mode
+from rlconform.certify.properties.long_run_probes import keeps_rows, takes_names
 from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
 from rlconform.certify.properties.near_values import KINDS, FieldKind
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
-from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import Tags
 from rlconform.contract.fields import INPUT_LENGTHS
 
@@ -122,30 +122,6 @@ RANKS: tuple[tuple[int | None, ...], ...] = (
 )  # fmt: skip
 #: How a run makes its calls.
 MODES: tuple[Mode, ...] = ("here", "here", "here", "threads", "threads", "inference", "loop")
-
-
-def takes_names(runner: PropertyRunner, fields: Sequence[str], tasks: Sequence[str]) -> bool:
-    """Whether the plane takes these names; only ids are opaque, so it may refuse others."""
-    part = runner.new_partition()
-    try:
-        part.register(fields, tasks)
-        part.put_batch(["r0"], batch_of({name: torch.zeros(1) for name in fields}, 1))
-        for task in tasks:
-            part.claim(task, fields[:1], 1)
-    except (TypeError, ValueError) as refusal:
-        if not runner.raised_by_plane(refusal):
-            raise
-        return False
-    return True
-
-
-def keeps_rows(runner: PropertyRunner) -> bool:
-    """Whether the plane keeps the rows of a partition that is registered again, as REG-08 asks."""
-    part = runner.new_partition()
-    part.register()
-    part.put(["r0"], x=torch.zeros(1))
-    part.register()
-    return part.claim("train", ["x"], 1).sample_ids == ["r0"]
 
 
 class RunPlan:

@@ -263,6 +263,21 @@ class StatusOfAddedTaskStartsAtZero(MemoryEngine):
         )
 
 
+@engine_mutant("CLAIM-03", evidence="to claim", may_fail="REG-08 CLAIM-02 STAT-01")
+class AddedTaskLacksRowsOfSeveralPuts(MemoryEngine):
+    """Lists the rows for an added task from the index of each put, which has whole rows only.
+
+    A row whose fields came in several puts is in none of them.
+    """
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        rows = find_rows(self, partition_id)
+        added = {*tasks}.difference(held(self, partition_id)._tasks) if rows else ()
+        super().register(partition_id, tasks, group_size)
+        for task in added:
+            mark(held(self, partition_id), [row for row in rows if len(row.parts) > 1], task)
+
+
 #: Partitions without rows of which a plane keeps the tasks.
 IDLE = 64
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from random import Random
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -38,16 +39,18 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Target
 from rlconform.mutants.registry import all_mutants
 
-#: For each profile, a mutant whose defect its runs find.
-FOUND = {
-    "PUT-13": "clear_keeps_dtypes",
-    "PUT-21": "get_data_in_order_of_claim",
-    "TAG-01": "claim_lengths_decided_by_first_row",
-    "CLAIM-02": "claim_repeats_overwritten_rows",
-    "STAT-01": "claim_repeats_overwritten_rows",
-    "PUT-16": "put_failed_rows_counted",
-    "GET-13": "get_data_in_order_of_claim",
-}
+#: Profiles, and mutants whose defects their runs find.
+FOUND = (
+    ("PUT-13", "clear_keeps_dtypes"),
+    ("PUT-21", "get_data_in_order_of_claim"),
+    ("TAG-01", "claim_lengths_decided_by_first_row"),
+    ("CLAIM-02", "claim_repeats_overwritten_rows"),
+    ("CLAIM-02", "claim_watches_what_the_oldest_row_lacks"),
+    ("CLAIM-03", "added_task_lacks_rows_of_several_puts"),
+    ("STAT-01", "claim_repeats_overwritten_rows"),
+    ("PUT-16", "put_failed_rows_counted"),
+    ("GET-13", "get_data_in_order_of_claim"),
+)
 
 
 def run_on(target: Target, profile: str, shared: SharedRuns | None = None) -> PropertyRunner:
@@ -60,10 +63,10 @@ def run_on(target: Target, profile: str, shared: SharedRuns | None = None) -> Pr
 
 
 @pytest.mark.usefixtures("unhurried")
-@pytest.mark.parametrize("profile", FOUND)
-def test_a_wrong_plane_is_found(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("profile", "name"), FOUND)
+def test_a_wrong_plane_is_found(profile: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "SHRINK_S", 1.0)
-    _, mutant = all_mutants()[FOUND[profile]]
+    _, mutant = all_mutants()[name]
     with pytest.raises(FailedExample, match="found with --seed 0, which repeats it"):
         run_on(mutant, profile)
 
@@ -91,6 +94,46 @@ def test_a_claim_may_time_out_if_its_rows_come_after_its_time() -> None:
     """As on a busy machine, where the run's own puts take longer than a claim waits."""
     hurried = replace(MEMORY.timeouts, operation=0.001)
     assert run_on(replace(MEMORY, timeouts=hurried), "CLAIM-02").failure is None
+
+
+class Noting(MemoryClient):
+    """A right plane that notes the ranks of claims, and the tasks of each registration."""
+
+    ranks: ClassVar[set[int | None]] = set()
+    tasks: ClassVar[dict[str, list[set[str]]]] = {}
+
+    def register_partition(
+        self, partition_id: str, fields: Any, num_samples: Any, consumer_tasks: Any, **how: Any
+    ) -> None:
+        self.tasks.setdefault(partition_id, []).append({*consumer_tasks})
+        super().register_partition(partition_id, fields, num_samples, consumer_tasks, **how)
+
+    def claim_meta(self, *args: Any, **how: Any) -> Any:
+        self.ranks.add(how["dp_rank"])
+        return super().claim_meta(*args, **how)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_tasks_are_added_while_rows_live_and_ranks_differ() -> None:
+    assert run_on(replace(MEMORY, open=Noting), "CLAIM-03").failure is None
+    assert Noting.ranks >= {None, 0, 1}
+    first_and_last = [(made[0], made[-1]) for made in Noting.tasks.values()]
+    assert any(first < last for first, last in first_and_last)
+    assert all(first <= last for first, last in first_and_last)
+
+
+class DropsRowsOfRegistrations(MemoryClient):
+    """A plane whose registration of a known partition drops its rows, which REG-08 judges."""
+
+    def register_partition(self, partition_id: str, *args: Any, **how: Any) -> None:
+        self.clear_samples(None, partition_id)
+        super().register_partition(partition_id, *args, **how)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_plane_that_drops_rows_at_a_registration_is_not_judged_by_it() -> None:
+    plane = replace(MEMORY, open=DropsRowsOfRegistrations)
+    assert run_on(plane, "CLAIM-03").failure is None
 
 
 class SwapsRowsOfLargeReads(MemoryClient):
@@ -229,6 +272,14 @@ def test_calls_are_made_in_the_mode_of_the_run() -> None:
     assert len(made_in("threads").threads - {here}) == THREADS
     assert all(made_in("inference").inference)
     assert all(made_in("loop").loops)
+
+
+def test_the_end_of_a_call_is_that_of_the_thread_that_made_it() -> None:
+    recorded: Any = RecordingClient(cast(Any, Where()), Recording())
+    with closing(CallerInMode(recorded, "threads", Random(1))) as client:
+        started = time.monotonic()
+        cast(Any, client).get_samples(sample_ids=["a"], partition_id="p", select_fields=["x"])
+        assert started <= client.last_end <= time.monotonic()
 
 
 def test_jagged_columns_are_never_put_in_inference_mode() -> None:
