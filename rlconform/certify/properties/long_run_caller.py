@@ -1,7 +1,7 @@
 """``CallerInMode`` makes the calls of a long run as other code around them would.
 
     run's thread ── call ──▶ CallerInMode ──┬─▶ here, perhaps under inference mode or in a loop
-                 ◀─ waits for the result ───┴─▶ in one of three threads, which the run chooses
+                 ◀─ waits for the result ───┴─▶ in one of its threads, which the run chooses
 
 What a plane keeps for each thread, or takes from torch's modes, shows only if calls differ in them.
 """
@@ -26,8 +26,8 @@ from rlconform.wire.leaves import is_jagged
 #: ``torch.inference_mode`` (torch itself does little with jagged ones there), or each while an
 #: event loop runs in the thread.
 Mode = Literal["here", "threads", "inference", "loop"]
-#: Threads of a run.
-THREADS = 3
+#: Threads of a run; a plane may keep something for as many as it has cores.
+THREADS = (3, 3, 12)
 
 
 class CallerInMode:
@@ -39,7 +39,7 @@ class CallerInMode:
     def __init__(self, client: DataPlaneClient, mode: Mode, rng: Random) -> None:
         self._client, self._rng, self._mode = client, rng, mode
         self._main = threading.get_ident()
-        n = THREADS if mode == "threads" else 0
+        n = rng.choice(THREADS) if mode == "threads" else 0
         self._last_end = 0.0  # of the newest call in one of the threads
         self._threads = [ThreadPoolExecutor(1, f"run-{each}") for each in range(n)]
         for method in CLIENT_METHODS:

@@ -106,8 +106,8 @@ class ModelledClaims(ModelledRows):
 
     def _claim(self, task: str, names: list[str], size: int, rank: int | None) -> None:
         rng, ready = self._plan.rng, self._model.ready(task, names)
-        size = min(max(1, len(ready)), size * self._plan.group_size)
-        blocking = bool(ready) and self._plan.group_size == 1 and rng.random() < 0.3
+        size = min(max(1, len(ready)), size * self._model.group_size)
+        blocking = bool(ready) and self._model.group_size == 1 and rng.random() < 0.3
         wait_s = self._part.timeouts.operation
         meta = self._part.claim(
             task, names, size, blocking=blocking, timeout_s=wait_s, dp_rank=rank
@@ -180,7 +180,7 @@ class ModelledClaims(ModelledRows):
                 ids = [i for i in chosen if not self._model.produced(i, [name])]
                 self._write(ids, [name], tagged=False)
         else:
-            new = [self._plan.new_id() for _ in range(missing)]
+            new = [self._new_id() for _ in range(missing)]
             self._write([i for i in new if i not in self._model.rows], names, tagged=True)
 
     def _change_some(self) -> None:

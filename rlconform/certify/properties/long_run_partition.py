@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties.long_run_claims import ModelledClaims
 from rlconform.certify.properties.long_run_plan import LOG
 from rlconform.certify.properties.long_run_rows import Put
 from rlconform.certify.properties.long_run_waiters import AWAITED
+from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta
 
@@ -33,7 +35,7 @@ class LongRunPartition(ModelledClaims):
         size = min(self._plan.size(), self._plan.most_rows - len(self._model.rows))
         gone = [i for i in self._model.cleared if i not in self._model.rows]
         again = self._plan.some(gone)[:size] if self._plan.rng.random() < 0.5 else []
-        ids = [*again, *(self._plan.new_id() for _ in range(size - len(again)))]
+        ids = [*again, *(self._new_id() for _ in range(size - len(again)))]
         if self._plan.rng.random() < 0.6:
             self._plan.rng.shuffle(ids)
         self._write(ids, self._plan.some_fields(), self._plan.rng.random() < 0.6)
@@ -42,7 +44,7 @@ class LongRunPartition(ModelledClaims):
         """Put fields on rows that exist, whether these have them or not, and on a new row."""
         rng, ids = self._plan.rng, self._plan.some(list(self._model.rows))
         if rng.random() < 0.3:
-            ids.insert(rng.choice((0, rng.randint(0, len(ids)))), self._plan.new_id())
+            ids.insert(rng.choice((0, rng.randint(0, len(ids)))), self._new_id())
         self._write(ids, self._plan.some_fields(), rng.random() < 0.3)
 
     def fill(self) -> None:
@@ -92,7 +94,7 @@ class LongRunPartition(ModelledClaims):
         """Put tags alone, on rows that exist and on new ones."""
         ids = self._plan.some(list(self._model.rows))
         more = self._plan.rng.choice((0, 0, 0, 1, self._plan.size()))
-        self._write([*ids, *(self._plan.new_id() for _ in range(more))], [], tagged=True)
+        self._write([*ids, *(self._new_id() for _ in range(more))], [], tagged=True)
 
     def clear(self) -> None:
         """Clear some rows, with unknown ones, all but some, those of one process, or all."""
@@ -113,13 +115,15 @@ class LongRunPartition(ModelledClaims):
         if ids is None:
             self.end_standing()
         self._part.clear(ids)
-        if ids is None:  # it may have ended the registration
-            self._register()
-            self._draw_kinds()
         self._model.clear(ids)
+        if ids is None:  # it may have ended the registration
+            self._begin_again()
+            self._register()
 
-    def _draw_kinds(self) -> None:
-        """Let some fields have rows of another kind from now on; no row has them yet."""
+    def _begin_again(self) -> None:
+        """Let groups have another size, and some fields rows of another kind: there is no row."""
+        if (size := self._plan.rng.choice(self._plan.group_sizes)) != self._model.group_size:
+            self._model = PartitionModel(size)
         drawn = self._plan.draw_kinds(list(self._kinds))
         changed = {name for name in drawn if self._plan.rng.random() < 0.3}
         self._kinds |= {name: drawn[name] for name in changed}
@@ -128,11 +132,16 @@ class LongRunPartition(ModelledClaims):
             del self._values[key]
 
     def register(self) -> None:
-        """Register the partition again, perhaps with one task more; all that it holds stays."""
+        """Register the partition again, perhaps with one task more; all that it holds stays.
+
+        Most added tasks claim all rows at once, as a consumer that joins does.
+        """
         more = [task for task in self._plan.tasks if task not in self._tasks]
-        if more and self._plan.rng.random() < 0.5:
-            self._tasks.append(more[0])
+        added = more[:1] if self._plan.rng.random() < 0.3 else []
+        self._tasks += added
         self._register()
+        for task in added if self._plan.rng.random() < 0.8 else []:
+            self._drain(task)
 
     def slide(self) -> None:
         """Clear the oldest rows and put as many new ones, as a run with a window of steps does."""
@@ -141,12 +150,12 @@ class LongRunPartition(ModelledClaims):
             return
         self._part.clear(oldest)
         self._model.clear(oldest)
-        self._write([self._plan.new_id() for _ in oldest], self._plan.some_fields(), tagged=True)
+        self._write([self._new_id() for _ in oldest], self._plan.some_fields(), tagged=True)
 
     def refuse(self) -> None:
         """Make a call that must raise, or that may; whatever it does, nothing else may change."""
         rng, rows = self._plan.rng, list(self._model.rows)
-        ids, new = self._plan.some(rows) or ["nobody"], self._plan.new_id()
+        ids, new = self._plan.some(rows) or ["nobody"], self._new_id()
         name, other = rng.sample(list(self._kinds), 2)
         column = self._column(name, self._draw(ids, name))
         lacking = [i for i in rows if not self._model.produced(i, [name])][:1]
@@ -182,7 +191,7 @@ class LongRunPartition(ModelledClaims):
 
         Another field comes first, or one that no row has, and tags: nothing of them may stay.
         """
-        ids, tags = [*ids, self._plan.new_id()], None
+        ids, tags = [*ids, self._new_id()], None
         if self._plan.rng.random() < 0.5:
             fresh = self._plan.rows.draw("fresh", self._kinds[name], [[]] * len(ids))
             first, tags = {"fresh": self._column(name, fresh)}, [{"v": -1} for _ in ids]
@@ -204,7 +213,7 @@ class LongRunPartition(ModelledClaims):
                 return
 
     def _put_and_clear(self) -> None:
-        new = self._plan.new_id()
+        new = self._new_id()
         if new not in self._model.rows:
             self._write([new], [*self._kinds][:1], tagged=False)
             self._part.clear([new])
@@ -219,7 +228,8 @@ class LongRunPartition(ModelledClaims):
         """Read some fields of some rows, or of all rows; a plane may refuse rows named twice."""
         rng, names = self._plan.rng, self._plan.some_fields()
         held = [i for i in self._model.rows if self._model.produced(i, names)]
-        ids = rng.choice((self._plan.some(held), self._plan.some(held), held, held[::-1]))
+        some = self._plan.some(held)
+        ids = rng.choice((some, some, held, held[::-1], self._by_value(held, names[0])))
         if ids:
             self._reads.append((ids, names))
             self._read(ids, names)
@@ -228,6 +238,19 @@ class LongRunPartition(ModelledClaims):
             if rng.random() < 0.1:
                 twice = rng.choices(twice, k=MANY_TIMES)
             self._raises(lambda: self._read(twice, names))
+
+    def _by_value(self, ids: Sequence[str], name: str) -> list[str]:
+        """Return the ids by the size of their rows' values, then by these, as packing does."""
+
+        def key(sample_id: str) -> tuple[int, str]:
+            value = self._values[sample_id, name][-1]
+            return (
+                (value.numel(), "")
+                if isinstance(value, Tensor) and value.dim()
+                else (0, str(value))
+            )
+
+        return sorted(ids, key=key)
 
     def read_again(self) -> None:
         """Read what was read before, in that order or in another."""

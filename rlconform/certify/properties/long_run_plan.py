@@ -14,7 +14,15 @@ from rlconform.certify.properties.long_run_caller import Mode
 from rlconform.certify.properties.long_run_probes import keeps_rows, takes_names
 from rlconform.certify.properties.near_columns import NearColumns
 from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import KINDS, FieldKind
+from rlconform.certify.properties.near_values import (
+    KEPT,
+    KEPT_WIDE,
+    KINDS,
+    MANY_WIDTHS,
+    WIDE_WIDTHS,
+    WIDTHS,
+    FieldKind,
+)
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
@@ -114,6 +122,8 @@ CALLS = (
 STANDING = (0, 0, 0, 1, 3, 40)
 #: Shares of the runs of several processes that are large, and that are wide.
 LARGE_SHARE, WIDE_SHARE = 0.4, 0.3
+#: Share of the runs, apart from the large ones, whose rows have very many lengths.
+MANY_WIDTHS_SHARE = 0.15
 #: Rows of a group of the runs that claim whole groups, and their share.
 GROUP_SIZES, GROUPED_SHARE = (2, 4, 8, 16), 0.2
 #: Ranks of the claims of a run: without ranks, of two, of eight, or mostly of one.
@@ -122,6 +132,14 @@ RANKS: tuple[tuple[int | None, ...], ...] = (
 )  # fmt: skip
 #: How a run makes its calls.
 MODES: tuple[Mode, ...] = ("here", "here", "here", "threads", "threads", "inference", "loop")
+
+
+def id_of(stem: str, number: int, digits: int, group_size: int) -> str:
+    """Return an id with a number, which also names its group if rows have groups."""
+    if group_size == 1:
+        return f"{stem}{number:0{digits}}"
+    group, member = divmod(number, group_size)
+    return f"{stem}{group:0{digits}}_g{member}"
 
 
 class RunPlan:
@@ -139,7 +157,8 @@ class RunPlan:
         large: Whether batches have hundreds of rows: several processes then make a large step.
         wide: Whether rows have kilobytes or megabytes.
         most_rows: Rows of a partition after which none are put.
-        group_size: Rows of a group, which claims return whole; 1 without groups.
+        group_sizes: Rows of a group, which claims return whole, first and after a clear of all
+            rows; 1 without groups.
         standing: How many claims wait all through the run.
         wrong: The kind of the run's first wrong answer.
         over: Whether the run may make no further step: the model can't follow the plane.
@@ -153,7 +172,9 @@ class RunPlan:
         self.large = chance < LARGE_SHARE
         self.wide = LARGE_SHARE <= chance < LARGE_SHARE + WIDE_SHARE
         self.most_rows = MOST_WIDE_ROWS if self.wide else MOST_ROWS
-        self.rows = NearColumns(rng, self.wide)
+        many = not self.large and rng.random() < MANY_WIDTHS_SHARE
+        widths = WIDE_WIDTHS if self.wide else MANY_WIDTHS if many else WIDTHS
+        self.rows = NearColumns(rng, widths, kept=KEPT_WIDE if self.wide else KEPT)
         self.objects = NearObjects(rng, self.wide, own_texts=self.large)
         names = ["x", "y", *rng.sample(NEAR_NAMES, FIELDS - 2)]
         if self.large or self.wide:
@@ -170,12 +191,12 @@ class RunPlan:
         self.waits = 0
         self.ranks = rng.choice(RANKS)
         self.registers = profile.style == "registers" and keeps_rows(runner)
-        self.first_tasks = rng.sample(self.tasks, rng.choice((1, 2, len(self.tasks))))
+        self.first_tasks = rng.sample(self.tasks, rng.choice((1, 2)))
         if not self.registers:
             self.first_tasks = self.tasks
         self.mode: Mode = "here" if self.several_processes else rng.choice(MODES)
         grouped = runner.claims_groups and rng.random() < GROUPED_SHARE
-        self.group_size = rng.choice(GROUP_SIZES) if grouped else 1
+        self.group_sizes = rng.sample(GROUP_SIZES, 2) if grouped else [1]
         alone = self.several_processes or grouped
         self.standing = 0 if alone else rng.choice(STANDING)
         self._weights = self._draw_weights()
@@ -217,7 +238,7 @@ class RunPlan:
         if self.large:
             weights["put_new"] = 8
         weights["burst"] = 0 if self.large or self.wide else self.rng.choice((0, 0, 0, 1))
-        if self.group_size > 1:  # how many rows such a claim waits for is a question
+        if self.group_sizes != [1]:  # how many rows such a claim waits for is a question
             weights |= {"wait": 0, "time_out": 0}
         return weights
 
@@ -238,19 +259,13 @@ class RunPlan:
         """Draw the name of a call."""
         return self.rng.choices(list(self._weights), list(self._weights.values()))[0]
 
-    def new_id(self) -> str:
+    def new_id(self, group_size: int = 1) -> str:
         """Return an id that is new, or now and then one of forty that come again."""
         if self.rng.random() < 0.2:
-            return self._id_of(self.rng.choice(self._stems), self.rng.randrange(40), 0)
+            return id_of(self.rng.choice(self._stems), self.rng.randrange(40), 0, group_size)
         self._ids += 1
         number, place = divmod(self._ids, len(self._stems))
-        return self._id_of(self._stems[place], number, self._digits)
-
-    def _id_of(self, stem: str, number: int, digits: int) -> str:
-        if self.group_size == 1:
-            return f"{stem}{number:0{digits}}"
-        group, member = divmod(number, self.group_size)
-        return f"{stem}{group:0{digits}}_g{member}"
+        return id_of(self._stems[place], number, self._digits, group_size)
 
     def size(self) -> int:
         """Draw how many rows a put of new rows has; a few runs have a few large puts."""

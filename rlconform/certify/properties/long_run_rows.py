@@ -51,7 +51,7 @@ class ModelledRows:
         self._plan, self._part = plan, part
         self._kinds = dict(plan.kinds)
         self._tasks = list(plan.first_tasks)  # registered so far
-        self._model = PartitionModel(plan.group_size)
+        self._model = PartitionModel(plan.group_sizes[0])
         self._writers: dict[str, int] = {}  # by id: the process that put the row last
         self._values: dict[tuple[str, str], list[Any]] = defaultdict(list)  # by id and field
         self._puts: deque[Put] = deque(maxlen=REMEMBERED)
@@ -61,12 +61,15 @@ class ModelledRows:
 
     def _register(self) -> None:
         """Register the partition with the run's declared fields and its tasks, in any order."""
-        rng, size = self._plan.rng, self._plan.group_size
+        rng, size = self._plan.rng, self._model.group_size
         groups = {"grpo_group_size": size} if size > 1 else {}
         fields, tasks = [*self._plan.declared, AWAITED], [*self._tasks, WAITING]
         rng.shuffle(fields)
         rng.shuffle(tasks)
         self._part.register(fields, tasks, rng.choice(EXPECTED), **groups)
+
+    def _new_id(self) -> str:
+        return self._plan.new_id(self._model.group_size)
 
     def _write(self, ids: Sequence[str], names: Sequence[str], tagged: bool) -> None:
         """Put drawn values of these fields, drawn tags, or both; make no call without ids."""
@@ -152,9 +155,9 @@ class ModelledRows:
             if judged:
                 why = self._model.why_not_ready(wrong[0], task, names) if wrong else ""
                 expect(not wrong, f"only rows that are ready for {task}", f"{wrong[:3]}, {why}")
-                if self._plan.group_size > 1:
-                    parts = {*Counter(map(group_of, ids)).values()} - {self._plan.group_size}
-                    due_groups = f"whole groups of {self._plan.group_size} rows"
+                if self._model.group_size > 1:
+                    parts = {*Counter(map(group_of, ids)).values()} - {self._model.group_size}
+                    due_groups = f"whole groups of {self._model.group_size} rows"
                     expect(not parts, due_groups, str(ids), leans_on=("CLAIM-15",))
                 lost = [i for i in ready if i not in claimed]
                 got = f"{len(ids)}, without {lost[:3]}"

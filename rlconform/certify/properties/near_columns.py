@@ -13,7 +13,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from rlconform.certify.properties.near_values import FieldKind, NearRows, of_bytes
+from rlconform.certify.properties.near_values import KEPT, WIDTHS, FieldKind, NearRows, of_bytes
 
 #: Share of columns with a pattern.
 PATTERNED = 0.3
@@ -29,9 +29,9 @@ _DECIMALS = (0.0, -0.0, 1.0, -1.0, 0.5, 0.25, 0.1, 1e-4, -0.3, 2.0, 1e6)
 class NearColumns:
     """Draws columns from ``rng``, which each step of a run sets anew."""
 
-    def __init__(self, rng: Random, wide: bool = False) -> None:
+    def __init__(self, rng: Random, widths: Sequence[int] = WIDTHS, kept: int = KEPT) -> None:
         self._rng = rng
-        self._rows = NearRows(rng, wide)
+        self._rows = NearRows(rng, widths, kept)
         self._widths: list[int] = []  # of the newest jagged column
         #: By field and kind: whether all its columns hold few numbers.
         self._of_few: dict[tuple[str, FieldKind], bool] = {}

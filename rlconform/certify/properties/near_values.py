@@ -26,8 +26,10 @@ ALIKE = 0.15
 NEW, EXACT = 0.4, 0.3
 #: Bytes that pads, masks and images are made of: 0, 1, -1, -100, and the ends of a byte.
 _BYTES = (0, 0, 0, 1, 255, 156, 127, 128)
-#: Elements of a row; those of the rows of a wide run, which have up to megabytes.
+#: Elements of a row; those of a run with rows of very many lengths; those of the rows of a wide
+#: run, which have up to megabytes.
 WIDTHS = (0, 1, 1, 2, 3, 7, 8, 9, 64, 65, 300, 1100)
+MANY_WIDTHS = range(2_000)
 WIDE_WIDTHS = (0, 1, 300, 2_500, 9_000, 20_000, 70_000, 300_000, 300_000)
 
 
@@ -83,14 +85,10 @@ class NearRows:
     """Draws rows from ``rng``, which each step of a run sets anew."""
 
     rng: Random
-    wide: bool = False  # whether rows have up to megabytes
+    widths: Sequence[int] = WIDTHS  # elements of a row that are drawn from
+    kept: int = KEPT  # how many of the newest rows of a field are copied from
     #: By field and shape of its rows.
     _kept: dict[tuple[Any, ...], list[Tensor]] = field(default_factory=dict)
-
-    @property
-    def widths(self) -> Sequence[int]:
-        """Elements of a row."""
-        return WIDE_WIDTHS if self.wide else WIDTHS
 
     def draw(self, name: str, kind: FieldKind, earlier: Sequence[list[Tensor]]) -> list[Tensor]:
         """Return one row of the field for each row in ``earlier``, its former values.
@@ -105,9 +103,8 @@ class NearRows:
         for own in earlier:
             like = [row for row in (*kept, *(own[-3:] * OWN)) if row.dtype == kind.dtype]
             rows.append(self._row(like, kind))
-        most = KEPT_WIDE if self.wide else KEPT
-        kept += rows[: most // 2]
-        del kept[:-most]
+        kept += rows[: self.kept // 2]
+        del kept[: -self.kept]
         return rows
 
     def _row(self, like: Sequence[Tensor], kind: FieldKind) -> Tensor:
