@@ -263,7 +263,7 @@ class StatusOfAddedTaskStartsAtZero(MemoryEngine):
         )
 
 
-@engine_mutant("CLAIM-03", evidence="to claim", may_fail="REG-08 CLAIM-02 STAT-01")
+@engine_mutant("CLAIM-03", evidence="which was added since", may_fail="REG-08 CLAIM-02 STAT-01")
 class AddedTaskLacksRowsOfSeveralPuts(MemoryEngine):
     """Lists the rows for an added task from the index of each put, which has whole rows only.
 
