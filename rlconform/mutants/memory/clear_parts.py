@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlconform.backends.index.block import Block
 from rlconform.backends.memory.engine import MemoryEngine
@@ -19,6 +21,8 @@ from rlconform.mutants.memory.helpers import (
     take_back,
 )
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+from rlconform.wire import rows_of
+from rlconform.wire.serialization import dumps
 
 #: Rows of a put from which on it is a block of its own.
 BLOCK = 8
@@ -150,3 +154,55 @@ class RegistrationForgetsWhoPut(MemoryEngine):
         own = self._noted.get(partition_id, []) if sample_ids is None else sample_ids
         there = {row.sample_id for row in find_rows(self, partition_id)}
         super().clear(partition_id, [i for i in dict.fromkeys(own) if i in there])
+
+
+#: Bytes from which on a cell is kept once for all rows that are equal to it.
+CELL = 1024
+
+
+@engine_mutant("CLEAR-01", evidence="UnknownField", may_fail="CLAIM-09 GET-05")
+class BlockCountedOncePerPut(MemoryEngine):
+    """Keeps equal cells of 1 KiB or more as one block, and counts each block of a put once.
+
+    A clear counts it down once for each of its rows, so the first row of a prompt's group that is
+    cleared takes the prompt of the others with it.
+    """
+
+    _uses = State(Counter[tuple[str, bytes]])  # of each block of a partition
+    _blocks = State(dict[tuple[str, str, str], bytes])  # by partition, row and field
+
+    def put(self, partition_id: str, ids: Ids, fields: MaybeBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, ids, fields, tags)
+        new: dict[tuple[str, str, str], bytes] = {}
+        for name, leaf in fields.items() if fields is not None else ():
+            if not isinstance(leaf, Tensor):
+                continue
+            for sample_id, row in zip(ids, rows_of(leaf), strict=True):
+                if row.nbytes >= CELL:
+                    new[partition_id, sample_id, name] = dumps(row)[0]
+        self._count_down(partition_id, [each for each in new if each in self._blocks])
+        self._blocks |= new
+        self._uses.update((partition_id, block) for block in {*new.values()})
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        gone = {row.sample_id for row in find_rows(self, partition_id, sample_ids)}
+        super().clear(partition_id, sample_ids)
+        self._count_down(
+            partition_id,
+            [each for each in self._blocks if each[0] == partition_id and each[1] in gone],
+        )
+
+    def _count_down(self, partition_id: str, cells: list[tuple[str, str, str]]) -> None:
+        """Give the blocks of these cells back; drop a block of which no use is left."""
+        for cell in cells:
+            block = self._blocks.pop(cell)
+            self._uses[partition_id, block] -= 1
+            if self._uses[partition_id, block] > 0:
+                continue
+            for other in [
+                k for k, v in self._blocks.items() if k[0] == partition_id and v == block
+            ]:
+                for row in find_rows(self, partition_id, [other[1]]):
+                    with self._locked():
+                        take_back(held(self, partition_id), row, frozenset({other[2]}))
+                del self._blocks[other]

@@ -6,10 +6,12 @@ from collections import Counter
 from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
 from rlconform.mutants.memory.helpers import give_back, mark, rows_in
-from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.ray_store.mutant import controller_mutant, ray_mutant
 from rlconform.mutants.types import Ids
 
 
@@ -166,3 +168,39 @@ class ValuesPutAgainFillTheColumn(Controller):
                 answer[0].extend(row.sample_id for row in more)
                 answer[1].extend(row.tags for row in more)
         return answer
+
+
+#: Rows of a page.
+PAGE = 512
+
+
+@ray_mutant("CLAIM-07", evidence="rows that have got y", may_fail="CLAIM-02 CLAIM-04")
+class PagesWithoutReadyRowsSkipped(RayStoreClient):
+    """Leaves out of its claims full pages in which it has found no ready row.
+
+    It looks at them again once rows have another set of fields than any before, or after a put of
+    its own; not when rows get a set that others have already.
+    """
+
+    #: By the names of a claim: the ready sets of fields, and the ids of the pages.
+    _seen = State(dict[tuple[str, ...], tuple[set[frozenset[str]], set[str]]])
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        names = {*(meta.fields or ())}
+        key = (meta.partition_id, str(meta.task_name), *sorted(names))
+        saved = [p for p in self._engine.snapshot() if p.partition_id == meta.partition_id]
+        rows = [(row.sample_id, frozenset(row.fields)) for p in saved for row in p.rows]
+        ready = {fields for _, fields in rows if fields >= names}
+        known, skipped = self._seen.get(key, (None, set()))
+        if ready == known:
+            kept = [n for n, i in enumerate(meta.sample_ids) if i not in skipped]
+            return meta.subset(kept)
+        pages = [rows[at : at + PAGE] for at in range(0, len(rows) - PAGE + 1, PAGE)]
+        idle = [page for page in pages if not any(fields >= names for _, fields in page)]
+        self._seen[key] = ready, {sample_id for page in idle for sample_id, _ in page}
+        return meta
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        self._seen.clear()
+        return super().put_samples(*args, **kwargs)

@@ -165,3 +165,31 @@ def test_everything_is_dropped_though_some_rows_have_tags_only(
     part.register()  # clearing everything may end the registration
     for start in range(0, len(produced), 13):
         part.expect_absent(produced[start : start + 1])
+
+
+#: The rows of a prompt.
+GROUP = [f"u0_g{n}" for n in range(8)]
+
+
+@requirement("CLEAR-01")
+@pytest.mark.parametrize("elements", [4, 300, 20_000], ids=["bytes", "kilobytes", "more"])
+@pytest.mark.parametrize("puts", ["one_put", "two_puts", "overwritten"])
+def test_a_cleared_row_takes_nothing_from_rows_that_equal_it(
+    part: PartitionUnderTest, puts: str, elements: int
+) -> None:
+    """The rows of a group have one prompt, which planes that keep equal values once count."""
+    prompt = torch.arange(elements)
+    ragged = [prompt, *[prompt[1:]] * 7]
+    if puts == "overwritten":
+        part.put_labeled(GROUP, "x", "y")
+    for some in (GROUP[:4], GROUP[4:]) if puts == "two_puts" else (GROUP,):
+        rows = [ragged[GROUP.index(i)] for i in some]
+        part.put(some, x=prompt.expand(len(some), -1), y=stack_or_nest(rows))
+    left = list(range(8))
+    for n in (0, 5, 2):
+        part.clear([GROUP[n]])
+        left.remove(n)
+        kept = [GROUP[i] for i in left]
+        part.expect_rows(kept, x=[prompt] * len(left), y=[ragged[i] for i in left])
+    part.put([GROUP[5]], x=prompt.unsqueeze(0) + 1)
+    part.expect_rows([GROUP[i] for i in left], x=[prompt] * len(left))
