@@ -55,7 +55,7 @@ HISTORIES = (several_puts, overwritten, tagged, put_again)
 def test_an_added_task_gets_rows_of_every_history(
     new_partition: Callable[..., PartitionUnderTest], history: Callable[[PartitionUnderTest], None]
 ) -> None:
-    part = new_partition(tasks=["train"])
+    part = new_partition(tasks=["train"], earlier_rows=False)
     history(part)
     part.register(tasks=["train", "added"])
     if is_rejected(lambda: part.get(IDS, "x", "y")):
