@@ -240,15 +240,12 @@ class LongRunPartition(ModelledClaims):
             self._raises(lambda: self._read(twice, names))
 
     def _by_value(self, ids: Sequence[str], name: str) -> list[str]:
-        """Return the ids by the size of their rows' values, then by these, as packing does."""
+        """Return the ids by the sizes of their rows, then by their values, as packing does."""
 
         def key(sample_id: str) -> tuple[int, str]:
             value = self._values[sample_id, name][-1]
-            return (
-                (value.numel(), "")
-                if isinstance(value, Tensor) and value.dim()
-                else (0, str(value))
-            )
+            size = value.numel() if isinstance(value, Tensor) else 1
+            return size, str(value) if size == 1 else ""
 
         return sorted(ids, key=key)
 
