@@ -15,8 +15,10 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.column_helpers import from_offsets, jagged_in, mapped
-from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
+from rlconform.mutants.ray_store.mutant import ControllerClient, ray_call_mutant, ray_mutant
+from rlconform.mutants.ray_store.put_shared import NumbersTextsFromZero
 from rlconform.mutants.ray_store.race_helpers import foreign_column_mutant
+from rlconform.mutants.types import Ids, Names
 from rlconform.wire import rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged, jagged_parts
 
@@ -97,3 +99,32 @@ class SharedOffsetsOverwritten(RayStoreClient):
             return []
         jagged = isinstance(leaf, Tensor) and leaf.layout is torch.jagged
         return list(rows_of(leaf)) if jagged else []
+
+
+@ray_mutant("PUT-05", evidence="row", may_fail="PUT-13 CLEAR-04 GET-10")
+class LengthsNumberedAnewForKnowingReaders(ControllerClient):
+    """Stores lengths as numbers that begin at 0 again after a large clear; readers keep the old."""
+
+    controller_class = NumbersTextsFromZero
+
+    _known = State(dict[tuple[str, int], int])
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        def decoded(leaf: Tensor) -> Tensor:
+            rows = rows_of(leaf)
+            lengths = list(dict.fromkeys(map(len, rows)))
+            numbers = self._connection.call("numbers", partition_id, list(map(str, lengths)))
+            read = {
+                length: self._known.setdefault((partition_id, number), length)
+                for length, number in zip(lengths, numbers, strict=True)
+            }
+            if all(length == known for length, known in read.items()):
+                return leaf
+            return stack_or_nest([row.repeat(2)[: read[len(row)]] for row in rows])
+
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        return mapped(batch, decoded, is_jagged)
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        self._known = {}

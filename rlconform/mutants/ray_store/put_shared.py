@@ -228,7 +228,9 @@ class LongObjectsKnownByTheirEnds(ControllerClient):
 DROPPED = 256
 
 
-class _NumbersTextsFromZero(Controller):
+class NumbersTextsFromZero(Controller):
+    """Numbers the texts of a partition from 0, and again from 0 after a large clear."""
+
     _texts = State(dict[str, list[str]])  # by partition
 
     async def numbers(self, partition_id: str, texts: list[str]) -> list[int]:
@@ -251,7 +253,7 @@ class _NumbersTextsFromZero(Controller):
 class TextsNumberedAnewForKnowingReaders(ControllerClient):
     """Stores texts as numbers that begin at 0 again after a large clear; readers keep the old."""
 
-    controller_class = _NumbersTextsFromZero
+    controller_class = NumbersTextsFromZero
 
     _known = State(dict[tuple[str, int], str])
 

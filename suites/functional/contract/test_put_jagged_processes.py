@@ -149,3 +149,24 @@ def test_a_row_is_continued_though_another_process_replaced_it(
         writer.put(IDS[:1], x=jagged([row]))
         for view in (second, first):
             view.expect_rows(IDS[:1], x=[row])
+
+
+#: Rows of a step, each of a length of its own in two columns: over 1,024 shapes.
+LENGTHS = 520
+
+
+@pytest.mark.large
+@requirement("PUT-05", leans_on=("CLEAR-04",))
+@each_pair
+def test_rows_of_very_many_lengths_follow_others_that_a_process_has_read(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    """A plane that numbers the shapes of rows must not give new ones a number that readers know."""
+    reader, writer = looker_and_changer(part, actors, pair)
+    for step in range(2):
+        ids = [f"s{step}_{n}" for n in range(LENGTHS)]
+        rows = [torch.arange(n + step * LENGTHS).to(torch.int8) for n in range(LENGTHS)]
+        masks = [row > n for n, row in enumerate(rows)]
+        writer.put(ids, x=jagged(rows), y=jagged(masks))
+        reader.expect_rows(ids, x=rows, y=masks)
+        writer.clear(ids)
