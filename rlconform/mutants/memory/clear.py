@@ -151,6 +151,32 @@ class ClearAllSparesOtherThreads(MemoryEngine):
         super().clear(partition_id, sample_ids)
 
 
+#: Threads of which a plane knows the rows.
+SESSIONS = 8
+
+
+@engine_mutant("CLEAR-03", evidence="not to be readable")
+class ClearAllSparesOldestThreads(MemoryEngine):
+    """Keeps a session for each of the 8 threads that have put last; None clears their rows."""
+
+    _sessions = State(dict[int, None])  # by thread, the newest last
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        with self._locked() as index:
+            super().put(partition_id, sample_ids, fields, tags)
+            thread = threading.get_ident()
+            self._sessions = {**{k: None for k in self._sessions if k != thread}, thread: None}
+            for row in rows_in(index, partition_id, sample_ids):
+                index.partition(partition_id)._change_writer(row, str(thread))
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        if sample_ids is None:
+            known = list(self._sessions)[-SESSIONS:]
+            rows = held(self, partition_id)
+            sample_ids = [i for thread in known for i in rows.rows_of(str(thread))]
+        super().clear(partition_id, sample_ids)
+
+
 @ids_mutant("CLEAR-05", evidence="no tag of the first put")
 def ClearTagOnlyRowsAmongOthersSpared(rows: Rows, ids: Ids | None) -> Ids | None:
     """Keeps rows that have only tags if other rows in the same clear have fields."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
 import pytest
 import torch
@@ -20,7 +23,7 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
-from rlconform.certify.threads import BackgroundCall
+from rlconform.certify.threads import run_concurrently
 from rlconform.contract import Target
 from rlconform.wire import stack_or_nest
 
@@ -152,11 +155,25 @@ def test_none_drops_all_that_this_process_put(part: PartitionUnderTest) -> None:
 
 
 @requirement("CLEAR-03")
-def test_none_drops_what_another_thread_of_this_process_put(part: PartitionUnderTest) -> None:
-    put = BackgroundCall(lambda: part.put_labeled(IDS), "a put by another thread")
-    put.result(part.timeouts.operation)
+@pytest.mark.parametrize("threads", [1, 40], ids=["one", "many"])
+def test_none_drops_what_other_threads_of_this_process_put(
+    part: PartitionUnderTest, threads: int
+) -> None:
+    """A server has a thread for each request; a plane may know so many threads, and no more."""
+    ids = [f"t{n}" for n in range(threads)]
+    all_have_put = threading.Barrier(threads)
+
+    def put(sample_id: str) -> None:
+        try:
+            part.put_labeled([sample_id])
+        finally:
+            with suppress(threading.BrokenBarrierError):  # the put of another thread hangs
+                all_have_put.wait(part.timeouts.operation)
+
+    run_concurrently([partial(put, each) for each in ids], 2 * part.timeouts.operation, "put")
     part.clear(None)
-    part.expect_absent(IDS)
+    for each in ids:
+        part.expect_absent([each])
 
 
 @requirement("CLEAR-03")
