@@ -1,6 +1,6 @@
 """Long runs of random calls are compared with a reference model, with one profile per requirement.
 
-``long_run_plan`` defines what the runs of each profile judge.
+``long_runs.plan`` defines what the runs of each profile judge.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 from rlconform.certify.plugin.check_result import is_scattered
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.properties.long_run import PATIENCE_S, SharedRuns, run_long_runs
-from rlconform.certify.properties.long_run_plan import LONG_RUNS
+from rlconform.certify.properties.long_runs.plan import LONG_RUNS
+from rlconform.certify.properties.long_runs.run import PATIENCE_S, SharedRuns, run_long_runs
 from rlconform.certify.properties.runner import property_runner
 
 #: Each call of a run may be made by another process; the first check makes the runs of a style.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.certify.properties import long_run, runner
+from rlconform.certify.properties import runner
+from rlconform.certify.properties.long_runs import run as long_run
 
 
 @pytest.fixture

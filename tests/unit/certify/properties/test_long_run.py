@@ -20,18 +20,18 @@ from rlconform.backends.memory import TARGET as MEMORY
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.isolation.scattering_client import Policy, ScatteringClient
 from rlconform.certify.properties import runner as runner_module
-from rlconform.certify.properties.long_run import (
+from rlconform.certify.properties.long_runs.caller import THREADS, CallerInMode, Mode
+from rlconform.certify.properties.long_runs.near_columns import LONG, NearColumns
+from rlconform.certify.properties.long_runs.near_objects import NearObjects
+from rlconform.certify.properties.long_runs.near_values import KINDS, FieldKind, NearRows
+from rlconform.certify.properties.long_runs.plan import LONG_RUNS
+from rlconform.certify.properties.long_runs.run import (
     STEPS,
     SharedRuns,
     fewer_steps,
     run_long_runs,
 )
-from rlconform.certify.properties.long_run_caller import THREADS, CallerInMode, Mode
-from rlconform.certify.properties.long_run_plan import LONG_RUNS
-from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING, StandingClaims
-from rlconform.certify.properties.near_columns import LONG, NearColumns
-from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import KINDS, FieldKind, NearRows
+from rlconform.certify.properties.long_runs.waiters import AWAITED, WAITING, StandingClaims
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.recording_client import RecordingClient

@@ -28,9 +28,9 @@ from hypothesis.errors import Flaky
 
 from rlconform.certify.assertions.expect import FewerExamples
 from rlconform.certify.properties.excerpt import FailureReport
-from rlconform.certify.properties.long_run_caller import CallerInMode
-from rlconform.certify.properties.long_run_partition import LongRunPartition
-from rlconform.certify.properties.long_run_plan import (
+from rlconform.certify.properties.long_runs.caller import CallerInMode
+from rlconform.certify.properties.long_runs.partition import LongRunPartition
+from rlconform.certify.properties.long_runs.plan import (
     ALL,
     LONG_RUNS,
     Judged,

@@ -22,8 +22,8 @@ from rlconform.certify.assertions.expect import (
     rows_in,
 )
 from rlconform.certify.assertions.jagged import expect_whole_column
-from rlconform.certify.properties.long_run_plan import LOG, RunPlan
-from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING
+from rlconform.certify.properties.long_runs.plan import LOG, RunPlan
+from rlconform.certify.properties.long_runs.waiters import AWAITED, WAITING
 from rlconform.certify.properties.reference_model import PartitionModel, group_of
 from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of

@@ -10,11 +10,10 @@ from typing import Literal, TypeVar
 
 import torch
 
-from rlconform.certify.properties.long_run_caller import Mode
-from rlconform.certify.properties.long_run_probes import keeps_rows, takes_names
-from rlconform.certify.properties.near_columns import NearColumns
-from rlconform.certify.properties.near_objects import NearObjects
-from rlconform.certify.properties.near_values import (
+from rlconform.certify.properties.long_runs.caller import Mode
+from rlconform.certify.properties.long_runs.near_columns import NearColumns
+from rlconform.certify.properties.long_runs.near_objects import NearObjects
+from rlconform.certify.properties.long_runs.near_values import (
     KEPT,
     KEPT_WIDE,
     KINDS,
@@ -23,6 +22,7 @@ from rlconform.certify.properties.near_values import (
     WIDTHS,
     FieldKind,
 )
+from rlconform.certify.properties.long_runs.probes import keeps_rows, takes_names
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.confusable_names import CONFUSABLE, confusable_names
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS

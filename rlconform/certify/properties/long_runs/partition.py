@@ -9,10 +9,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.certify.assertions.expect import expect
-from rlconform.certify.properties.long_run_claims import ModelledClaims
-from rlconform.certify.properties.long_run_plan import LOG
-from rlconform.certify.properties.long_run_rows import Put
-from rlconform.certify.properties.long_run_waiters import AWAITED
+from rlconform.certify.properties.long_runs.claims import ModelledClaims
+from rlconform.certify.properties.long_runs.plan import LOG
+from rlconform.certify.properties.long_runs.rows import Put
+from rlconform.certify.properties.long_runs.waiters import AWAITED
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from rlconform.certify.assertions.expect import ContractViolation, expect
-from rlconform.certify.properties.long_run_plan import MOST_WAITS
-from rlconform.certify.properties.long_run_rows import ModelledRows
-from rlconform.certify.properties.long_run_waiters import AWAITED, WAITING, StandingClaims
+from rlconform.certify.properties.long_runs.plan import MOST_WAITS
+from rlconform.certify.properties.long_runs.rows import ModelledRows
+from rlconform.certify.properties.long_runs.waiters import AWAITED, WAITING, StandingClaims
 from rlconform.certify.scenarios.consumers import (
     KitWasLate,
     expect_woken,

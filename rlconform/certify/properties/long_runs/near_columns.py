@@ -13,7 +13,13 @@ from random import Random
 import torch
 from torch import Tensor
 
-from rlconform.certify.properties.near_values import KEPT, WIDTHS, FieldKind, NearRows, of_bytes
+from rlconform.certify.properties.long_runs.near_values import (
+    KEPT,
+    WIDTHS,
+    FieldKind,
+    NearRows,
+    of_bytes,
+)
 
 #: Share of columns with a pattern.
 PATTERNED = 0.3

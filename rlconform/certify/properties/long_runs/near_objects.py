@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlconform.certify.properties.near_values import EXACT, KEPT, KEPT_WIDE, NEW
+from rlconform.certify.properties.long_runs.near_values import EXACT, KEPT, KEPT_WIDE, NEW
 from rlconform.certify.scenarios.odd_texts import ODD_TEXTS
 
 #: Values of objects and tags: some are equal for ``==``, some have the same text or length.
