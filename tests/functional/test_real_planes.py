@@ -3,8 +3,8 @@
 The planes are the reference and TransferQueue, with and without its adapter's repairs.
 ``certificates`` in ci.yml certifies each of them whole. Here the reference passes the checks of
 several processes and, with calls that several processes make, those of claims, tags, clears and
-long runs; TransferQueue passes the contract of several processes with one storage, and with the
-other what a storage does.
+long runs; TransferQueue passes the contract of several processes, without blocks of rows, with one
+storage, and with the other what a storage does.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ def test_the_reference_passes_what_several_processes_do(certify_here: Callable[.
     assert {id_: outcome for id_, outcome in ran.items() if outcome != "PASS"} == {}
 
 
+#: What takes long; ``certificates`` has it.
+LONGER = "interplay or concurrency or in_blocks"
 #: Checks of what a storage does; the rest of the adapter is that of the other storage.
 OF_STORAGE = "test_put_values.py or test_put_jagged.py or test_get.py or test_clear.py"
 
@@ -78,7 +80,11 @@ OF_STORAGE = "test_put_values.py or test_put_jagged.py or test_get.py or test_cl
 @pytest.mark.parametrize(
     ("target", "chosen", "least"),
     [
-        ("transfer_queue/simple", "functional and not (interplay or concurrency)", 250),
+        (
+            "transfer_queue/simple",
+            "functional and not (interplay or concurrency or in_blocks)",
+            250,
+        ),
         ("transfer_queue/mooncake_cpu", f"not scattered and ({OF_STORAGE})", 150),
     ],
 )

@@ -20,6 +20,7 @@ from rlconform.backends.memory import TARGET as MEMORY
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.isolation.scattering_client import Policy, ScatteringClient
 from rlconform.certify.properties import runner as runner_module
+from rlconform.certify.properties.long_runs import run as run_module
 from rlconform.certify.properties.long_runs.caller import THREADS, CallerInMode, Mode
 from rlconform.certify.properties.long_runs.near_columns import LONG, NearColumns
 from rlconform.certify.properties.long_runs.near_objects import NearObjects
@@ -173,6 +174,7 @@ def test_checks_of_one_style_share_its_runs() -> None:
 def test_a_run_that_differed_fails_only_the_checks_of_that_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(run_module, "RUNS", 1)
     monkeypatch.setattr(runner_module, "SHRINK_S", 1.0)
     _, mutant = all_mutants()["claim_lengths_decided_by_first_row"]
     shared = SharedRuns()
@@ -186,6 +188,7 @@ def test_a_run_that_differed_fails_only_the_checks_of_that_kind(
 def test_a_difference_that_does_not_come_again_fails_the_check_of_its_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(run_module, "RUNS", 1)
     monkeypatch.setattr(runner_module, "SHRINK_S", 1.0)
     _, mutant = all_mutants()["claim_lengths_decided_by_first_row"]
     shared = SharedRuns()
