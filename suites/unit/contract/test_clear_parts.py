@@ -177,7 +177,7 @@ GROUP = [f"u0_g{n}" for n in range(8)]
 def test_a_cleared_row_takes_nothing_from_rows_that_equal_it(
     part: PartitionUnderTest, puts: str, elements: int
 ) -> None:
-    """The rows of a group have one prompt, which planes that keep equal values once count."""
+    """The rows of a group share a prompt; a plane that stores it once must count their rows."""
     prompt = torch.arange(elements)
     ragged = [prompt, *[prompt[1:]] * 7]
     if puts == "overwritten":

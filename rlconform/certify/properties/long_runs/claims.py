@@ -10,7 +10,7 @@ import torch
 from rlconform.certify.assertions.expect import ContractViolation, expect
 from rlconform.certify.properties.long_runs.plan import MOST_WAITS
 from rlconform.certify.properties.long_runs.rows import ModelledRows
-from rlconform.certify.properties.long_runs.waiters import AWAITED, WAITING, StandingClaims
+from rlconform.certify.properties.long_runs.standing_claims import AWAITED, WAITING, StandingClaims
 from rlconform.certify.scenarios.consumers import (
     KitWasLate,
     expect_woken,

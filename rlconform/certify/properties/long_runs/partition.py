@@ -12,7 +12,7 @@ from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties.long_runs.claims import ModelledClaims
 from rlconform.certify.properties.long_runs.plan import LOG
 from rlconform.certify.properties.long_runs.rows import Put
-from rlconform.certify.properties.long_runs.waiters import AWAITED
+from rlconform.certify.properties.long_runs.standing_claims import AWAITED
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.scenarios.partition import batch_of
 from rlconform.contract import KVBatchMeta

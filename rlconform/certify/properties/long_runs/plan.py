@@ -149,9 +149,10 @@ class RunPlan:
         fields: The names of all fields.
         declared: The fields that are registered; a put may bring others.
         tasks: The tasks that claim.
-        first_tasks: Those of the first registration of a partition.
+        registers: Whether partitions are registered again while their rows live.
+        first_tasks: The tasks of the first registration of a partition.
         ranks: The ranks that a claim is drawn from, or None for a claim without a rank.
-        tensor_kinds: The kinds that those of the fields are drawn from.
+        tensor_kinds: The kinds from which the kind of a tensor field is drawn.
         mode: How the run makes its calls.
         several_processes: Whether several processes make them.
         large: Whether batches have hundreds of rows: several processes then make a large step.
@@ -191,9 +192,8 @@ class RunPlan:
         self.waits = 0
         self.ranks = rng.choice(RANKS)
         self.registers = profile.style == "registers" and keeps_rows(runner)
-        self.first_tasks = rng.sample(self.tasks, rng.choice((1, 2)))
-        if not self.registers:
-            self.first_tasks = self.tasks
+        few = rng.sample(self.tasks, rng.choice((1, 2)))
+        self.first_tasks = few if self.registers else self.tasks
         self.mode: Mode = "here" if self.several_processes else rng.choice(MODES)
         grouped = runner.claims_groups and rng.random() < GROUPED_SHARE
         self.group_sizes = rng.sample(GROUP_SIZES, 2) if grouped else [1]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
+from rlconform.certify.assertions.expect import is_rejected
 from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.partition import batch_of
 
@@ -33,5 +34,5 @@ def keeps_rows(runner: PropertyRunner) -> bool:
     part = runner.new_partition()
     part.register()
     part.put(["r0"], x=torch.zeros(1))
-    part.register()
-    return part.claim("train", ["x"], 1).sample_ids == ["r0"]
+    refused = is_rejected(part.register)
+    return not refused and part.claim("train", ["x"], 1).sample_ids == ["r0"]

@@ -23,7 +23,7 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.properties.long_runs.plan import LOG, RunPlan
-from rlconform.certify.properties.long_runs.waiters import AWAITED, WAITING
+from rlconform.certify.properties.long_runs.standing_claims import AWAITED, WAITING
 from rlconform.certify.properties.reference_model import PartitionModel, group_of
 from rlconform.certify.scenarios.labeled_rows import jagged
 from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of
@@ -32,8 +32,8 @@ from rlconform.wire import object_array, object_rows, stack_or_nest
 
 #: Most rows of a column that is used in torch.
 MANY = 300
-#: How many rows a registration says that it expects; there may be more, or fewer.
-EXPECTED = (1, 64, 64, 4096)
+#: What a registration gives as ``num_samples``; there may be more rows, or fewer.
+NUM_SAMPLES = (1, 64, 64, 4096)
 #: Puts, reads and claims that are repeated later.
 REMEMBERED = 6
 
@@ -66,7 +66,7 @@ class ModelledRows:
         fields, tasks = [*self._plan.declared, AWAITED], [*self._tasks, WAITING]
         rng.shuffle(fields)
         rng.shuffle(tasks)
-        self._part.register(fields, tasks, rng.choice(EXPECTED), **groups)
+        self._part.register(fields, tasks, rng.choice(NUM_SAMPLES), **groups)
 
     def _new_id(self) -> str:
         return self._plan.new_id(self._model.group_size)

@@ -32,7 +32,7 @@ from rlconform.certify.properties.long_runs.run import (
     fewer_steps,
     run_long_runs,
 )
-from rlconform.certify.properties.long_runs.waiters import AWAITED, WAITING, StandingClaims
+from rlconform.certify.properties.long_runs.standing_claims import AWAITED, WAITING, StandingClaims
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.recording_client import RecordingClient
@@ -131,10 +131,21 @@ class DropsRowsOfRegistrations(MemoryClient):
         super().register_partition(partition_id, *args, **how)
 
 
+class RefusesKnownPartitions(MemoryClient):
+    """A plane that refuses to register a partition whose rows live."""
+
+    def register_partition(self, partition_id: str, *args: Any, **how: Any) -> None:
+        if self._engine.sample_ids(partition_id):
+            raise ValueError(f"{partition_id!r} is registered")
+        super().register_partition(partition_id, *args, **how)
+
+
 @pytest.mark.usefixtures("unhurried")
-def test_a_plane_that_drops_rows_at_a_registration_is_not_judged_by_it() -> None:
-    plane = replace(MEMORY, open=DropsRowsOfRegistrations)
-    assert run_on(plane, "CLAIM-03").failure is None
+@pytest.mark.parametrize("plane", [DropsRowsOfRegistrations, RefusesKnownPartitions])
+def test_a_plane_that_does_not_keep_rows_at_a_registration_is_not_judged_by_it(
+    plane: type[MemoryClient],
+) -> None:
+    assert run_on(replace(MEMORY, open=plane), "CLAIM-03").failure is None
 
 
 class SwapsRowsOfLargeReads(MemoryClient):
