@@ -46,8 +46,8 @@ from rlconform._preload import preload
 from rlconform.backends.ray_worker import WORKER_SERVER, address_of, start_conditions
 from rlconform.backends.worker_pids import alike, use_up_pids
 
-#: What almost all workers of planes import.
-NEEDED_BY_WORKERS = ("torch", "tensordict")
+#: What almost all workers of planes import, and the largest packages that Ray itself imports.
+NEEDED_BY_WORKERS = ("torch", "tensordict", "jsonschema", "requests")
 #: Environment variable with the pid of the raylet that a worker belongs to.
 _RAYLET = "RAY_RAYLET_PID"
 #: prctl's option that sends a signal to the caller when its parent ends.

@@ -57,7 +57,8 @@ class SharedRay:
 
 def serve() -> None:
     """Run a Ray cluster until standard input closes, which happens when the parent process ends."""
-    start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS))
+    # All workers are of this cluster, the only one that a server which has imported Ray can serve.
+    start_worker_server((*NEEDED_BY_WORKERS, *NEEDED_BY_CLIENTS, "ray"))
     import ray  # noqa: PLC0415 - only in the separate process
 
     from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415

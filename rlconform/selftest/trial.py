@@ -124,6 +124,7 @@ def try_once(
     short = SHORT["unit" if scattered else level] + (INTERPLAY[level] if interplay else ())
     options = CertifyOptions(
         spec,
+        level=level,
         select=SCATTERED if scattered else "",
         checks=CHECKS if effort else short,
         requirements=requirements,
@@ -153,6 +154,7 @@ def try_declared(
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, folders)})
     options = CertifyOptions(
         spec,
+        level=mutant.level,
         select=SCATTERED if mutant.scattered else "",
         checks=short,
         requirements=mutant.fails,
@@ -212,6 +214,7 @@ def try_races(
 def _races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: range) -> Races:
     options = CertifyOptions(
         spec,
+        level=mutant.level,
         checks=RACES[mutant.level],
         requirements=mutant.fails,
         seed=seeds.start,

@@ -10,15 +10,20 @@ fork resolves and opens the target itself, in a process that has loaded no other
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import io
 import json
 import os
+import pkgutil
 import signal
 import sys
 import tempfile
 import warnings
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
+
+import _pytest
 
 from rlconform._env import SHARED_RAY
 from rlconform._preload import preload
@@ -32,6 +37,7 @@ from rlconform.certify.isolation.client_actor import NEEDED_BY_CLIENTS
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
 from rlconform.certify.isolation.leftovers import adopt_orphans, reap_orphans
 from rlconform.certify.target import known_targets
+from rlconform.contract import load_requirements
 
 #: The plugin that runs the checks, with torch and pytest, and imports of the checks that take long,
 #: hypothesis above all.
@@ -46,9 +52,12 @@ def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each one ended."""
     events = EventPipe(events_fd)
     adopt_orphans()
-    preload(NEEDED_BY_CHECKS)
+    joins_ray = ["ray"] if SHARED_RAY in os.environ else []
+    preload([*NEEDED_BY_CHECKS, *_modules_of_pytest(), *joins_ray])
+    _plugins()
     distributions_of_packages()  # every test process needs them
     known_targets()  # and the entry points, to resolve its target and to write scripts
+    load_requirements()  # and the requirements, for the marks of its checks
     for line in sys.stdin:
         job = json.loads(line)
         sys.stdout.flush()
@@ -59,6 +68,21 @@ def serve(events_fd: int) -> None:
         _, status = os.waitpid(pid, 0)
         reap_orphans()
         events.send(ProcessEnded(job["number"], os.waitstatus_to_exitcode(status)))
+
+
+def _modules_of_pytest() -> list[str]:
+    """Return the modules of pytest itself; most are plugins that it imports when it starts."""
+    return [each.name for each in pkgutil.iter_modules(_pytest.__path__, "_pytest.")]
+
+
+def _plugins() -> list[ModuleType]:
+    """Return the plugin of the checks and those that it names, all imported.
+
+    pytest looks for each plugin that it has to load itself in the metadata of all distributions.
+    """
+    from rlconform.certify.plugin import plugin  # noqa: PLC0415 - after ``preload``
+
+    return [*map(importlib.import_module, plugin.pytest_plugins), plugin]
 
 
 class _Log(io.BufferedIOBase):
@@ -82,8 +106,6 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     """Run pytest in the forked process, then exit without the fork server's exit handlers."""
     import pytest  # noqa: PLC0415 - preloaded
 
-    from rlconform.certify.plugin import plugin  # noqa: PLC0415 - preloaded
-
     log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, standard in ((null, 0), (log, 1), (log, 2)):
@@ -104,7 +126,8 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     code = 1
     try:
         code = pytest.main(
-            [*job["options"], "--rlconform-events-fd", str(events_fd)], plugins=[plugin]
+            [*job["options"], "--rlconform-events-fd", str(events_fd)],
+            plugins=_plugins(),
         )
     finally:
         with suppress(OSError, ValueError):  # the plane may have closed them

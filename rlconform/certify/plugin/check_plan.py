@@ -32,6 +32,14 @@ class CheckPlan:
         asked: str = config.getoption("--rlconform-requirements")
         self._requirements = set(filter(None, asked.split(",")))
         self._plan: list[PlannedCheck] = []
+        files = {Path(each) for each in config.args if each.endswith(".py")}
+        self._files = files if pipe.watched and len(files) == len(config.args) else set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Ignore other files than the runner asked for; pytest makes objects of a whole folder."""
+        other = self._files and collection_path.suffix == ".py"
+        return True if other and collection_path not in self._files else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(

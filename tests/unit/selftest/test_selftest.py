@@ -301,6 +301,10 @@ def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
     assert played <= set(load_incidents())
 
 
+#: The command keeps the address that it is given in the environment; the runner restores this.
+NO_RAY = {"RLCONFORM_RAY": None}
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -315,7 +319,7 @@ def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
     ],
 )
 def test_a_self_test_of_nothing_is_refused(options: list[str], says: str) -> None:
-    done = CliRunner().invoke(app, ["self-test", *options])
+    done = CliRunner().invoke(app, ["self-test", *options], env=NO_RAY)
     assert done.exit_code == 2
     assert says in done.stderr
 
@@ -350,10 +354,9 @@ def test_planes_for_several_hosts_are_named_where_they_are_not_tried(options: li
     assert line.startswith("not tried, needs --ray-address of several hosts")
 
 
-def test_only_planes_for_several_hosts_are_tried_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RLCONFORM_RAY", raising=False)
+def test_only_planes_for_several_hosts_are_tried_on_them() -> None:
     options = ["self-test", "--list", "--ray-address", "10.0.0.1:6379"]
-    done = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, options, env=NO_RAY | {"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     named = {line.split()[0] for line in done.output.splitlines()[1:] if line.strip()}
     assert named == {name for name, one in planes(all_mutants()).items() if one.several_hosts}
