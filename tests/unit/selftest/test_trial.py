@@ -10,6 +10,7 @@ import pytest
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.results import RunRecord
+from rlconform.contract import Level
 from rlconform.mutants.memory.get import DropsUnknownIds
 from rlconform.mutants.registry import all_mutants
 from rlconform.selftest import trial
@@ -63,6 +64,17 @@ def test_a_mutant_is_tried_with_its_own_seed(
     trial.try_declared("m", DropsUnknownIds, fork_server)
     trial.try_once("m", fork_server, "unit", 0.0)
     assert [options.seed for options in asked] == [7, 0, 0]
+
+
+@pytest.mark.parametrize("level", ["unit", "functional"])
+def test_a_trial_is_at_the_level_of_its_mutant(
+    asked: list[CertifyOptions], fork_server: ForkServer, level: Level
+) -> None:
+    mutant = replace(DropsUnknownIds, level=level)
+    trial.try_declared("m", mutant, fork_server)
+    trial.try_races("m", mutant, fork_server, 1)
+    trial.try_once("m", fork_server, level, 0.0)
+    assert [options.level for options in asked] == [level] * 3  # unit: no processes to attach
 
 
 def test_only_scenarios_run_in_an_order_that_a_seed_decides() -> None:
