@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -34,7 +35,7 @@ def few_objects_to_collect() -> Iterator[None]:
     that ``preload`` has spared its modules they stay left out: ``gc.unfreeze`` would give back the
     modules too, and each later collection stop a call of the plane for as long.
     """
-    spared = gc.get_freeze_count() > 0
+    spared = _modules_are_spared()
     gc.collect()
     gc.freeze()
     try:
@@ -42,6 +43,12 @@ def few_objects_to_collect() -> Iterator[None]:
     finally:
         if not spared:
             gc.unfreeze()
+
+
+@cache
+def _modules_are_spared() -> bool:
+    """Whether ``preload`` has spared modules of this process; counting them takes 50 ms."""
+    return gc.get_freeze_count() > 0
 
 
 def settled_growth(before: int, limit: float, settle_s: float) -> int:

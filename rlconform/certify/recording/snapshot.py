@@ -8,8 +8,10 @@ torch's count of in-place changes.
 from __future__ import annotations
 
 import dataclasses
+import marshal
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -26,6 +28,11 @@ LARGE = 1 << 20
 #: Types whose values are their own fingerprints. Most arguments are of these and of lists of them;
 #: ``fingerprint`` treats them first, as all arguments of all calls are watched.
 PLAIN = frozenset({type(None), bool, int, str, bytes})
+#: The same, and floats, whose bits ``marshal`` keeps.
+SCALARS = PLAIN | {float}
+#: Version of ``marshal``'s format, the last in which equal values have equal bytes: later ones
+#: write an object that occurs twice, or an interned text, in another way.
+_BY_VALUE = 2
 
 
 class Snapshot:
@@ -51,6 +58,8 @@ def fingerprint(value: Any) -> Any:
         kinds = {*map(type, value)}
         if len(kinds) == 1 and kinds <= PLAIN:  # ids, above all
             return kind, kinds.pop(), tuple(value)
+        if kinds == {dict} and _hold_scalars(value):  # tags of all rows
+            return kind, dict, marshal.dumps(value, _BY_VALUE)
         return kind, tuple(map(fingerprint, value))
     if kind is dict:
         kinds_of_all = (*map(type, value), *map(type, value.values()))
@@ -58,6 +67,12 @@ def fingerprint(value: Any) -> Any:
             return kind, kinds_of_all, tuple(value.items())
         return kind, tuple(map(fingerprint, value)), tuple(map(fingerprint, value.values()))
     return _of_object(value)
+
+
+def _hold_scalars(dicts: Sequence[dict[Any, Any]]) -> bool:
+    """Whether all keys and values are scalars. Python's own loops over them would take longer."""
+    items = chain.from_iterable(map(dict.items, dicts))
+    return SCALARS.issuperset(map(type, chain.from_iterable(items)))
 
 
 def _of_object(value: Any) -> Any:

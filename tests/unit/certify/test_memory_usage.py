@@ -7,14 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from rlconform.certify import memory_usage
 from rlconform.certify.memory_usage import few_objects_to_collect
 
 
 @pytest.fixture(autouse=True)
 def nothing_frozen() -> Iterator[None]:
     gc.unfreeze()
+    memory_usage._modules_are_spared.cache_clear()
     yield
     gc.unfreeze()
+    memory_usage._modules_are_spared.cache_clear()
 
 
 def test_all_objects_are_collected_again_after_the_block() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from rlconform.certify.recording.snapshot import LARGE, Snapshot
+from rlconform.certify.recording.snapshot import LARGE, Snapshot, fingerprint
 from rlconform.contract import KVBatchMeta
 
 
@@ -25,6 +28,12 @@ def jagged() -> torch.Tensor:
 def objects() -> TensorDict:
     logs = NonTensorStack(*[NonTensorData([{"turn": n}]) for n in range(2)])
     return TensorDict({"log": logs}, batch_size=[2])
+
+
+def nan(payload: int) -> float:
+    (value,) = struct.unpack("d", struct.pack("Q", 0x7FF8 << 48 | payload))
+    assert math.isnan(value)
+    return float(value)
 
 
 def meta() -> KVBatchMeta:
@@ -50,6 +59,14 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "object_column": (objects, lambda value: value.get("log").tolist()[0].append("more")),
     "ids_of_a_meta": (meta, lambda value: value.sample_ids.pop()),
     "tags_of_a_meta": (meta, lambda value: value.tags[1].update(n=2)),
+    "type_of_a_tag": (lambda: [{"n": 1}, {"n": 2}], lambda value: value[0].update(n=1.0)),
+    "sign_of_zero_of_a_tag": (lambda: [{"n": 0.0}], lambda value: value[0].update(n=-0.0)),
+    "bits_of_a_nan_of_a_tag": (lambda: [{"n": nan(1)}], lambda value: value[0].update(n=nan(2))),
+    "order_of_tags": (
+        lambda: [{"a": 1, "b": 2}],
+        lambda value: value[0].update(a=value[0].pop("a")),
+    ),
+    "name_of_a_tag": (lambda: [{"1": 2}], lambda value: value[0].update({1: value[0].pop("1")})),
     "extra_info_of_a_meta": (meta, lambda value: value.extra_info.clear()),
 }
 
@@ -66,6 +83,16 @@ def test_a_change_is_noticed(make: Callable[[], Any], change: Callable[[Any], ob
 @pytest.mark.parametrize("value", [None, 42, object(), [float("nan")], torch.eye(2).to_sparse()])
 def test_values_of_any_kind_stay_equal_to_themselves(value: Any) -> None:
     assert not Snapshot(value).changed()
+
+
+def test_a_tag_that_python_keeps_once_is_no_change() -> None:
+    text = "".join(["in", "_flight_", "57"])
+    snapshot = Snapshot([{"state": text}, {"state": text}])
+    assert sys.intern(text) is text
+    again = "".join(["in", "_flight_", "57"])
+    assert again is not text
+    assert not snapshot.changed()
+    assert fingerprint([{"state": text}] * 2) == fingerprint([{"state": again}, {"state": text}])
 
 
 def test_a_lazy_batch_of_unlike_rows_can_be_seen() -> None:
