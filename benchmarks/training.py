@@ -120,8 +120,8 @@ def draw_rewards(learned: dict[str, Metrics]) -> Figure:
     axes = figure.subplots()
     for name, metrics in learned.items():
         axes.plot([step["train/reward"] for step in metrics], label=name, linewidth=1.2)
-    axes.axhline(0.9, color="grey", linestyle=":", linewidth=1)
-    axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.02), title="Copying digits")
+    axes.axhline(0.9, color="grey", linestyle=":", linewidth=1, label="to reach, 0.9")
+    axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.02), title="Learning to copy a digit")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -141,7 +141,7 @@ def draw_times(timed: dict[str, Metrics]) -> Figure:
         names, plane, height=0.18, facecolor="none", edgecolor="black", hatch="////",
         label="of it in the plane's calls",
     )  # fmt: skip
-    axes.set(xlabel="seconds of a step (median)")
+    axes.set(xlabel="seconds of a step (median)", title="Where the time of a step goes")
     figure.legend(loc="outside lower center", frameon=False, fontsize=7, ncols=5)
     return figure
 
