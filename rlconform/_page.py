@@ -7,6 +7,7 @@ loads nothing, and runs only the script whose digest the policy names.
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -14,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 #: Folder below ``rlconform`` of the base template and of the script that filters rows.
 TEMPLATES = "_templates"
@@ -49,12 +50,19 @@ def _environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["safe_link"] = safe_link
+    environment.filters["breakable"] = breakable
     return environment
 
 
 def safe_link(address: str) -> str:
     """Return the address if a browser may open it, else "": ``javascript:`` is no web address."""
     return address if address.startswith(("https://", "http://")) else ""
+
+
+def breakable(name: str) -> Markup:
+    """Return the name, which a narrow page breaks behind a ``/``, ``_`` or ``:`` if it has to."""
+    parts = re.split(r"(?<=[/_:])(?=.)", name)
+    return Markup("<wbr>").join(map(escape, parts))
 
 
 def _hash(script: str) -> str:
