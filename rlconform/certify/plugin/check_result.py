@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,17 @@ def as_json(value: Any) -> Any:
 def check_id(item: pytest.Item) -> str:
     """Return the check's path below ``suites/`` or ``tests/`` and its name; no absolute path."""
     path, _, name = item.nodeid.partition("::")
-    if item.path.is_relative_to(_SUITES):  # the id begins where the user's command line does
-        return f"{item.path.relative_to(_SUITES).as_posix()}::{name}"
+    return f"{_file_below(item.path, path)}::{name}"
+
+
+@cache
+def _file_below(file: Path, path: str) -> str:
+    """Return the file's path below ``suites/`` or ``tests/``; pytest's is from another folder."""
+    if file.is_relative_to(_SUITES):  # a node's id begins where the user's command line does
+        return file.relative_to(_SUITES).as_posix()
     parts = Path(path).parts
     root = next((folder for folder in ("suites", "tests") if folder in parts), None)
-    below = parts[parts.index(root) + 1 :] if root else parts
-    return f"{'/'.join(below)}::{name}"
+    return "/".join(parts[parts.index(root) + 1 :] if root else parts)
 
 
 def level_of(item: pytest.Item) -> Level:
