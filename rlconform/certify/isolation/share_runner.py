@@ -97,8 +97,7 @@ class ShareRunner:
     def _one_process(self) -> None:
         self._state.begin_process()
         self._in_flight = None
-        several = self._options.level != "unit" and self._options.spec not in ONE_PROCESS
-        process = self._fork_server.start(self._arguments(), self._files(), several)
+        process = self._fork_server.start(self._arguments(), self._files(), self._attaches())
         last: Event | None = None
         began = time.monotonic()
         try:
@@ -131,6 +130,11 @@ class ShareRunner:
             self._state.spend(processes=time.monotonic() - ending)
         if message := process.usage_error():
             raise PlaneDidNotStart(message, "", plain=True)
+
+    def _attaches(self) -> bool:
+        """Whether checks may attach clients; the target's own level is known once it is open."""
+        level = self._options.level or self._state.run.target.get("level")
+        return level != "unit" and self._options.spec not in ONE_PROCESS
 
     def _next_event(self, process: TestProcess, deadline: float) -> Event | None:
         """Return as ``TestProcess.next_event``; raise ``Stopped`` once the run was stopped."""

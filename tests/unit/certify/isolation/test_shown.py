@@ -106,7 +106,7 @@ class _TellingServer(ForkServer):
         self, options: Sequence[str], files: Sequence[str], attached_clients: bool
     ) -> child_process.TestProcess:
         assert files
-        assert attached_clients
+        assert attached_clients == (not self.started)  # then the level is known to be unit
         options = list(options)
         only = Path(options[options.index("--rlconform-only") + 1]) if self.started else None
         self.started.append(only.read_text("utf-8") if only else "all")
