@@ -1,1 +1,1 @@
-"""Certifies the planes that can be had, and writes their public matrix, ``docs/field.md``."""
+"""Certifies the available planes, and writes their public matrix, ``docs/field.md``."""

@@ -18,7 +18,7 @@ from rlconform.certify.results import Outcome
 
 _HEAD = """# The field
 
-Planes that can be had, each certified as it is. One command makes this page:
+Available planes, each tested unchanged. One command makes this page:
 
 ```bash
 python -m benchmarks.field --nemo-rl path/to/RL        # all; reports are kept in rlconform-field

@@ -40,7 +40,7 @@ def list_requirements(
         sys.stdout.write(json.dumps([_as_json(row) for row in shown], indent=2) + "\n")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Requirement", "Level", "Profile", "Needs", "Since", "Title"):
+    for heading in ("Requirement", "Strength", "Level", "Needs", "Since", "Title"):
         table.add_column(heading, no_wrap=heading != "Title")
     for row in shown:
         needs = ", ".join(row.capability) or ("kit" if row.scope == "kit" else "")

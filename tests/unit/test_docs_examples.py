@@ -19,7 +19,7 @@ from typer.main import get_command
 from rlconform._resources import resource_dir
 from rlconform.certify.report.waivers import load_waivers
 from rlconform.cli import app
-from rlconform.contract import Target, Timeouts, missing_methods
+from rlconform.contract import Target, missing_methods
 
 ROOT = resource_dir("suites").parent
 DOCS = ROOT / "docs"
@@ -88,7 +88,13 @@ def test_the_target_of_the_quickstart_opens(
     nemo_style: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = types.ModuleType("my_plane")
-    vars(module)["MyClient"] = nemo_style.NemoStyleClient
+    attached: list[bool] = []
+
+    def my_client(attach: bool) -> Any:
+        attached.append(attach)
+        return nemo_style.NemoStyleClient()
+
+    vars(module)["MyClient"] = my_client
     monkeypatch.setitem(sys.modules, "my_plane", module)
     (text,) = blocks(DOCS / "quickstart.md", "python")
     target = run(text)["TARGET"]
@@ -96,13 +102,18 @@ def test_the_target_of_the_quickstart_opens(
     client = target.open({}, True)
     assert missing_methods(client) == []
     client.close()
+    target.open({}, False).close()
+    assert attached == [False, True]
 
 
 @pytest.mark.usefixtures("nemo_style")
-def test_the_targets_of_the_adapter_page_are_targets() -> None:
+def test_the_targets_of_the_adapter_page_are_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     short, shared = blocks(DOCS / "adapter.md", "python")
-    given = {"Target": Target, "Timeouts": Timeouts, "AcmeClient": object}
-    assert run(short, given)["TARGET"].level == "functional"
+    package = types.ModuleType("acme_rl.client")
+    vars(package)["AcmeClient"] = object
+    monkeypatch.setitem(sys.modules, "acme_rl", types.ModuleType("acme_rl"))
+    monkeypatch.setitem(sys.modules, "acme_rl.client", package)
+    assert run(short)["TARGET"].level == "functional"
     names = run(shared)
     assert names["TARGET"].level == "functional"
     assert names["AcmeClient"].__doc__
