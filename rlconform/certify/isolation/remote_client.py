@@ -108,7 +108,7 @@ class RemoteClient:
             # a blocking claim may wait for its timeout_s before it must return
             waits = float(kwargs.get("timeout_s") or 0.0) if kwargs.get("blocking") else 0.0
             due_s = waits + self._timeouts.operation
-            kind = call_kind(method, kwargs)
+            kind = call_kind(method, args, kwargs)
             group = WAITING if kind == BLOCKING_CLAIM else None
             method_of_actor = self.actor.call.options(concurrency_group=group)
             call = method_of_actor.remote(method, RayArgument((args, kwargs)))

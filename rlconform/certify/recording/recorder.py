@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,9 @@ TRANSPORT_S = 10.0
 
 #: The kind of a claim that waits, see ``call_kind``.
 BLOCKING_CLAIM = "claim_meta, blocking"
+
+#: Rows from which a call is of a kind of its own, see ``call_kind``.
+MANY_ROWS = 1_000
 
 #: Most calls that are described per check; a concurrency check makes thousands.
 MAX_CALLS = 60
@@ -77,11 +80,18 @@ class CallRecord:
     started: float = field(default_factory=time.monotonic)
 
 
-def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
-    """Return the method's name; for a claim also whether it blocks, as only blocking may hang."""
-    if method != "claim_meta":
-        return method
-    return BLOCKING_CLAIM if kwargs.get("blocking", True) else "claim_meta, not blocking"
+def call_kind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the method's name, and what of the call decides whether it hangs.
+
+    Of claims only those that block may wait. Of calls with rows a plane may be too slow for many
+    rows alone, if its time grows with the square of their number.
+    """
+    if method == "claim_meta":
+        return BLOCKING_CLAIM if kwargs.get("blocking", True) else "claim_meta, not blocking"
+    rows = args[0] if args else kwargs.get("sample_ids", kwargs.get("meta"))
+    ids = getattr(rows, "sample_ids", rows)
+    many = isinstance(ids, list | tuple) and len(ids) >= MANY_ROWS
+    return f"{method} of {MANY_ROWS:,} rows or more" if many else method
 
 
 class Recording:
@@ -150,7 +160,7 @@ class Recording:
             CheckIsOver: The check has ended, and the caller is one of its threads.
             MethodGivenUp: Calls of this kind have hung in several checks.
         """
-        if why := self.given_up.get(call_kind(record.method, record.kwargs)):
+        if why := self.given_up.get(call_kind(record.method, record.args, record.kwargs)):
             raise MethodGivenUp(why)
         if self._over and threading.current_thread() is not threading.main_thread():
             raise CheckIsOver(f"{record.method}, called by {threading.current_thread().name}")
@@ -272,7 +282,7 @@ class Recording:
             for record in self._in_flight.values():
                 if now - record.started > allowed(record):
                     text = f"{record.text} did not return within {allowed(record):g} s"
-                    return Overdue(call_kind(record.method, record.kwargs), text)
+                    return Overdue(call_kind(record.method, record.args, record.kwargs), text)
         return None
 
     def lines(self) -> list[str]:
