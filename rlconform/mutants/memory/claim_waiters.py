@@ -222,7 +222,7 @@ class ClaimWaitsAndTakesApart(MemoryEngine):
             left = max(0.0, deadline - time.monotonic())
             with self._locked():
                 self._wait_until_ready(partition_id, task, frozenset(names), rows, left)
-            time.sleep(0.001)  # the way of the second request
+            time.sleep(0.02)  # the way of the second request
             taken: Claimed = super().claim(partition_id, task, names, rows, None)
             if taken[0] or not left:
                 return taken
