@@ -188,7 +188,8 @@ def slurm(session: nox.Session) -> None:
     session.run("pytest", "tests/e2e/slurm", *session.posargs)
 
 
-#: Trials of several processes mostly wait.
+#: Trials of several processes mostly wait: the whole gate takes more jobs than cores. The brief one
+#: has few of them.
 GATE = ("rlconform", "self-test", "--gate")
 
 

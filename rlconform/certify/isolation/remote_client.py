@@ -30,7 +30,8 @@ from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.hosts import ClockOffset
 from rlconform.certify.recording.base_exceptions import is_exception
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.recorder import BLOCKING_CLAIM, TRANSPORT_S, call_kind
+from rlconform.certify.recording.call_kind import BLOCKING_CLAIM, call_kind
+from rlconform.certify.recording.recorder import TRANSPORT_S
 from rlconform.contract import CLIENT_METHODS, Timeouts
 from rlconform.wire.serialization import RayArgument
 

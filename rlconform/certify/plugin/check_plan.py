@@ -38,8 +38,9 @@ class CheckPlan:
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Ignore other files than the runner asked for; pytest makes objects of a whole folder."""
-        other = self._files and collection_path.suffix == ".py"
-        return True if other and collection_path not in self._files else None
+        if self._files and collection_path.suffix == ".py":
+            return collection_path not in self._files or None  # None lets pytest decide
+        return None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(

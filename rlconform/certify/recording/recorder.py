@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlconform.certify.recording.busy_time import BusyTime
+from rlconform.certify.recording.call_kind import call_kind
 from rlconform.certify.recording.changes import ChangeWatch
 from rlconform.certify.recording.shorten import brief, call_text, error_text
 from rlconform.certify.reproduce.call_source import call_source
@@ -36,12 +37,6 @@ OWNER = "client"
 
 #: Seconds for sending a call to another process and its result back, added to the plane's time.
 TRANSPORT_S = 10.0
-
-#: The kind of a claim that waits, see ``call_kind``.
-BLOCKING_CLAIM = "claim_meta, blocking"
-
-#: Rows from which a call is of a kind of its own, see ``call_kind``.
-MANY_ROWS = 1_000
 
 #: Most calls that are described per check; a concurrency check makes thousands.
 MAX_CALLS = 60
@@ -78,20 +73,6 @@ class CallRecord:
     number: int = -1  # once the call has begun
     text: str = ""  # the call as one readable line, once it has begun
     started: float = field(default_factory=time.monotonic)
-
-
-def call_kind(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the method's name, and what of the call decides whether it hangs.
-
-    Of claims only those that block may wait. Of calls with rows a plane may be too slow for many
-    rows alone, if its time grows with the square of their number.
-    """
-    if method == "claim_meta":
-        return BLOCKING_CLAIM if kwargs.get("blocking", True) else "claim_meta, not blocking"
-    rows = args[0] if args else kwargs.get("sample_ids", kwargs.get("meta"))
-    ids = getattr(rows, "sample_ids", rows)
-    many = isinstance(ids, list | tuple) and len(ids) >= MANY_ROWS
-    return f"{method} of {MANY_ROWS:,} rows or more" if many else method
 
 
 class Recording:

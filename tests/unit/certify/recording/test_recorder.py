@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDict
+from tensordict import NonTensorData, TensorDict
 
 from rlconform.certify.recording.recorder import (
     MAX_CALLS,
@@ -18,14 +16,12 @@ from rlconform.certify.recording.recorder import (
     CheckIsOver,
     MethodGivenUp,
     Recording,
-    call_kind,
 )
 from rlconform.certify.recording.recording_client import RecordingClient
-from rlconform.certify.recording.shorten import brief, shorten
 from rlconform.certify.reproduce.render import Call
 from rlconform.certify.target import open_target
 from rlconform.certify.threads import BackgroundCall, run_concurrently
-from rlconform.contract import DataPlaneClient, KVBatchMeta, UnknownSample, missing_methods
+from rlconform.contract import DataPlaneClient, UnknownSample, missing_methods
 from rlconform.wire import object_array
 
 PATIENCE_S = 10.0
@@ -305,55 +301,6 @@ def test_every_error_of_a_long_history_keeps_its_owner(
     assert all("get_samples" in recording.error_origin(error) for error in errors)
 
 
-# -- short texts ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (torch.zeros(2, 3, dtype=torch.bfloat16), "bfloat16[2x3]"),
-        (torch.tensor(True), "bool[scalar]"),
-        (torch.zeros(0), "float32[0]"),
-        (
-            torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)], layout=torch.jagged),
-            "float32[jagged]",
-        ),
-        (TensorDict({"y": torch.zeros(2), "x": torch.zeros(2, 1)}, batch_size=[2]),
-         "{x: float32[2x1], y: float32[2]} x (2,)"),
-        (["a", "b", "c", "d"], "['a', 'b', 'c', 'd']"),
-        ([*"abcde"], "['a', 'b', 'c', ... 5 in all]"),
-        ((torch.zeros(1),) * 5, "[float32[1], float32[1], float32[1], ... 5 in all]"),
-        (KVBatchMeta("p", None, ["a"]), "meta of ['a']"),
-        (np.arange(6).reshape(2, 3), "numpy int64[2x3]"),
-        (NonTensorData({"a": 1}), "NonTensorData({'a': 1})"),
-        (NonTensorStack(*map(NonTensorData, range(5))), "5 objects"),
-        (None, "None"),
-    ],
-)  # fmt: skip
-def test_a_value_in_brief(value: object, text: str) -> None:
-    assert brief(value) == text
-
-
-def test_an_object_column_in_brief() -> None:
-    column = NonTensorStack(NonTensorData("a"), NonTensorData("b" * 10**4))
-    text = brief(TensorDict({"log": column}, batch_size=[2]))
-    assert text.startswith("{log: ")
-    assert len(text) < 200
-
-
-@pytest.mark.parametrize(
-    ("text", "short"),
-    [
-        ("a\n  b\tc", "a b c"),
-        ("x" * 20, "x" * 20),
-        ("x" * 21, "x" * 17 + "..."),
-        ("", ""),
-    ],
-)
-def test_a_text_is_one_short_line(text: str, short: str) -> None:
-    assert shorten(text, 20) == short
-
-
 def test_a_restart_forgets_the_calls_and_keeps_the_time(plane: DataPlaneClient) -> None:
     heard: list[Call | None] = []
     recording = Recording(heard.append)
@@ -403,52 +350,6 @@ def test_the_end_of_a_check_awaits_calls_on_their_way(
     end.result(PATIENCE_S)
     assert recording.overdue(lambda _step: 0.0) is None
     assert claim.result(PATIENCE_S).sample_ids == ["a"]
-
-
-MANY = [f"r{n}" for n in range(1_000)]
-
-
-@pytest.mark.parametrize(
-    ("call", "kind"),
-    [
-        ({"blocking": False}, "claim_meta, not blocking"),
-        ({"blocking": True}, "claim_meta, blocking"),
-        ({}, "claim_meta, blocking"),
-    ],
-)
-def test_claims_that_block_are_a_kind_of_their_own(call: dict[str, bool], kind: str) -> None:
-    assert call_kind("claim_meta", [], call) == kind
-
-
-@pytest.mark.parametrize(
-    ("method", "args", "kwargs"),
-    [
-        ("put_samples", [], {"sample_ids": MANY}),
-        ("get_samples", [MANY, "p"], {}),
-        ("clear_samples", [MANY], {"partition_id": "p"}),
-        ("get_data", [SimpleNamespace(sample_ids=MANY)], {}),
-        ("get_data", [], {"meta": SimpleNamespace(sample_ids=MANY)}),
-    ],
-)
-def test_calls_of_many_rows_are_a_kind_of_their_own(
-    method: str, args: list[Any], kwargs: dict[str, Any]
-) -> None:
-    assert call_kind(method, args, kwargs) == f"{method} of 1,000 rows or more"
-
-
-@pytest.mark.parametrize(
-    ("method", "kwargs"),
-    [
-        ("put_samples", {"sample_ids": MANY[1:]}),
-        ("put_samples", {"sample_ids": 5}),
-        ("get_samples", {"sample_ids": "a" * 2000}),
-        ("get_data", {"meta": None}),
-        ("clear_samples", {"sample_ids": None}),
-        ("close", {}),
-    ],
-)
-def test_other_calls_are_known_by_their_method(method: str, kwargs: dict[str, Any]) -> None:
-    assert call_kind(method, [], kwargs) == method
 
 
 def test_a_call_that_was_given_up_is_not_made(plane: DataPlaneClient) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlconform._page import breakable
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.judged_runs import JudgedAnomaly, JudgedRule, JudgedRun
 from rlconform.certify.report.compare_reports import ChangeKind, diff_reports
@@ -198,19 +197,6 @@ def test_every_text_of_a_report_is_escaped(issued: Path) -> None:
     report = planted(json.loads((issued / "report.json").read_text("utf-8")))
     document = ReportDocument.model_validate(report)
     assert_harmless(render_certificate(document, {}, {"reproducers/GET-04.py": PLANTED}))
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("acme/shared_ring", "acme/<wbr>shared_<wbr>ring"),
-        ("acme.plane:TARGET", "acme.plane:<wbr>TARGET"),
-        ("memory_", "memory_"),
-        ("</h1>", "&lt;/<wbr>h1&gt;"),
-    ],
-)
-def test_a_long_name_breaks_behind_its_parts(name: str, shown: str) -> None:
-    assert breakable(name) == shown
 
 
 def test_an_issue_that_is_no_web_address_is_no_link(issued: Path) -> None:
